@@ -233,7 +233,7 @@ impl DamageRecord {
             if range.object.0 >= OBJECTS_MAX {
                 return Err(r.bad("object", range.object.0));
             }
-            let records_max = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
+            let records_max = TreeRoot::BLOCKS_MAX;
             let fits = range.first < records_max && range.count <= records_max - range.first;
             if range.volume.0 == 0 || range.count == 0 || !fits || range.born > range.until {
                 return Err(r.bad("range", range.first));

@@ -43,6 +43,8 @@ pub struct TreeRoot {
 impl TreeRoot {
     /// Maximum height of a tree: 128^6 blocks are more than 2^40.
     pub const HEIGHT_MAX: u8 = 6;
+    /// Number of blocks of the largest tree.
+    pub const BLOCKS_MAX: u64 = Self::capacity(Self::HEIGHT_MAX);
     /// Encoded size of a tree root in bytes.
     pub const BYTES: usize = BlockPtr::BYTES + 1;
     /// The root of an empty tree.

@@ -20,8 +20,7 @@ const WHAT: &str = "object slot";
 /// Number of slots in a block of the object table.
 pub const OBJECT_SLOTS_PER_BLOCK: usize = BLOCK_BYTES / ObjectSlot::BYTES;
 /// Maximum number of slots of an object table: its tree has at most 128^6 blocks.
-pub const OBJECTS_MAX: u64 =
-    TreeRoot::capacity(TreeRoot::HEIGHT_MAX) * OBJECT_SLOTS_PER_BLOCK as u64;
+pub const OBJECTS_MAX: u64 = TreeRoot::BLOCKS_MAX * OBJECT_SLOTS_PER_BLOCK as u64;
 
 /// A decoded slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +63,22 @@ impl ObjectSlot {
         let first = block * OBJECT_SLOTS_PER_BLOCK as u64;
         let unused = u64::from(block == 0);
         (first + unused..first + OBJECT_SLOTS_PER_BLOCK as u64).map(ObjectId)
+    }
+
+    /// True if the slot belongs to an object.
+    pub fn is_used(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Objects in use whose slots are in a block of the object table, with their slots. `index`:
+    /// number of the block, whose slots the caller has checked.
+    pub fn used_in(
+        index: u64,
+        block: &[u8; BLOCK_BYTES],
+    ) -> impl Iterator<Item = (ObjectId, Self)> {
+        let slot = |object| Self::read(block, object).expect("the caller checked the slots");
+        let slots = Self::objects_in(index).map(move |object| (object, slot(object)));
+        slots.filter(|(_, slot)| slot.is_used())
     }
 
     /// Encodes the slot into the block of the object table that holds it.

@@ -35,7 +35,7 @@ use crate::state::volume::Volume;
 
 /// Highest number at which numbering may resume after an unreadable range. A directory of maximum
 /// height has 2^32 more numbers above this one.
-const NUMBER_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX) - (1 << 32);
+const NUMBER_MAX: u64 = TreeRoot::BLOCKS_MAX - (1 << 32);
 
 const RECORD: &str = "dataset record";
 

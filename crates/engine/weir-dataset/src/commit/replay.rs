@@ -19,7 +19,7 @@ use weir_block::Block;
 use weir_format::log::{Batch, LogOp, LogRecord};
 use weir_pool::{Imported, PlantedBug, PoolError};
 
-use crate::commit::replay_objects::{ObjectLayer, replay_object_record};
+use crate::commit::replay_objects::{LoggedObjectRecord, ObjectLayer, replay_object_record};
 use crate::error::DatasetError;
 use crate::objects::log_queue::Payload;
 use crate::objects::record::PartialChange;
@@ -40,7 +40,7 @@ impl Engine {
         &self,
         batches: &[Batch],
         committed: Txg,
-        (layer, force): (&dyn ObjectLayer, bool),
+        how: (&dyn ObjectLayer, bool),
     ) -> Result<(), DatasetError> {
         let volumes: HashMap<DatasetId, _> =
             self.all_volumes().into_iter().map(|volume| (volume.id, volume)).collect();
@@ -53,12 +53,7 @@ impl Engine {
                 // A missing volume was destroyed in a txg that was committed after the log record
                 // was written.
                 if let Some(volume) = volumes.get(&record.dataset) {
-                    match record.op {
-                        LogOp::Object { .. } => {
-                            replay_object_record(volume, &record, layer, force).await?;
-                        }
-                        LogOp::Write(_) | LogOp::Zero(_) => replay_record(volume, &record).await?,
-                    }
+                    replay_record(volume, &record, how).await?;
                     replayed += 1;
                 } else if self.core.directory_losses.lock().is_unread(record.dataset) {
                     tracing::error!(
@@ -83,9 +78,8 @@ pub(crate) fn refuse_logged_for_unread(
     imported: &Imported,
     losses: &DirectoryLosses,
 ) -> Result<(), PoolError> {
-    let records = imported.batches.iter().flat_map(Batch::records);
-    let newer = records.filter(|record| record.txg > imported.replay_after);
-    let unread = newer.filter(|record| losses.is_unread(record.dataset));
+    let logged = imported.records_to_replay();
+    let unread = logged.filter(|record| losses.is_unread(record.dataset));
     let unread: BTreeSet<u64> = unread.map(|record| record.dataset.0).collect();
     if unread.is_empty() {
         return Ok(());
@@ -94,11 +88,18 @@ pub(crate) fn refuse_logged_for_unread(
     Err(PoolError::LoggedForLost { pool: imported.pool.name().to_owned(), datasets })
 }
 
-async fn replay_record(volume: &Volume, logged: &LogRecord<'_>) -> Result<(), DatasetError> {
+async fn replay_record(
+    volume: &Volume,
+    logged: &LogRecord<'_>,
+    how: (&dyn ObjectLayer, bool),
+) -> Result<(), DatasetError> {
     let bytes = match logged.op {
         LogOp::Write(data) => data.len() as u64,
         LogOp::Zero(bytes) => bytes,
-        LogOp::Object { .. } => return Ok(()),
+        LogOp::Object { object, kind, payload } => {
+            let record = LoggedObjectRecord { lsn: logged.lsn, object, kind, payload };
+            return replay_object_record(volume, record, how).await;
+        }
     };
     let checked = volume.check(&volume.state.lock(), logged.offset, bytes);
     if let Err(error) = checked {

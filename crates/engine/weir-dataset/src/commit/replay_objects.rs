@@ -8,12 +8,11 @@
 //!   before it writes;
 //! - if the layer cannot apply a record, the import fails. A forced import drops the record.
 
-use async_recursion::async_recursion as boxed;
 use futures_util::future::LocalBoxFuture;
 use weir_base::hash::HashMap;
 use weir_base::{DatasetId, Lsn, ObjectId, RecordSize};
 use weir_block::Block;
-use weir_format::log::{Batch, LogOp, LogRecord};
+use weir_format::log::LogOp;
 use weir_format::{DatasetRecord, ObjectTable};
 use weir_pool::Imported;
 
@@ -124,9 +123,8 @@ pub(crate) fn refuse_unknown_layers(
 ) -> Result<(), DatasetError> {
     let datasets: HashMap<DatasetId, &DatasetRecord> =
         records.iter().map(|record| (record.id, record)).collect();
-    let logged = imported.batches.iter().flat_map(Batch::records);
-    let newer = logged.filter(|record| record.txg > imported.replay_after);
-    for record in newer.filter(|record| matches!(record.op, LogOp::Object { .. })) {
+    let logged = imported.records_to_replay();
+    for record in logged.filter(|record| matches!(record.op, LogOp::Object { .. })) {
         let Some(dataset) = datasets.get(&record.dataset) else { continue };
         let handles = |table: &ObjectTable| layer.handles(&table.layer);
         if !dataset.objects.as_ref().is_some_and(handles) {
@@ -138,14 +136,11 @@ pub(crate) fn refuse_unknown_layers(
 
 /// Replays a record of a dataset with many objects. With `force`, a record that the layer cannot
 /// apply is dropped.
-#[boxed(?Send)]
 pub(crate) async fn replay_object_record(
     volume: &Volume,
-    logged: &LogRecord<'_>,
-    layer: &dyn ObjectLayer,
-    force: bool,
+    record: LoggedObjectRecord<'_>,
+    (layer, force): (&dyn ObjectLayer, bool),
 ) -> Result<(), DatasetError> {
-    let LogOp::Object { object, kind, payload } = logged.op else { return Ok(()) };
     let (exists, name) = {
         let state = volume.state.lock();
         (state.objects.is_some() && !state.is_destroyed(), volume.full_name(&state))
@@ -154,10 +149,9 @@ pub(crate) async fn replay_object_record(
         tracing::debug!(dataset = volume.id.0, "record not replayed: the dataset is destroyed");
         return Ok(());
     }
-    let record = LoggedObjectRecord { lsn: logged.lsn, object, kind, payload };
     match layer.replay(ReplayTarget(volume), record).await {
         Err(error) if force => {
-            tracing::error!(%error, name, object = object.0, "a flushed change was dropped");
+            tracing::error!(%error, name, object = record.object.0, "a flushed change was dropped");
             Ok(())
         }
         done => done,

@@ -66,7 +66,7 @@ impl Shown {
         let records = match objects {
             Objects::One => size.records_in(record.size_bytes),
             // Objects have their own numbers of records.
-            Objects::Many => TreeRoot::capacity(TreeRoot::HEIGHT_MAX),
+            Objects::Many => TreeRoot::BLOCKS_MAX,
         };
         Self { volume, version, objects, root: record.root, size, records }
     }

@@ -20,8 +20,6 @@ use crate::objects::dirty::{Dirty, DirtyTable};
 use crate::objects::object_log::ObjectLog;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Number of records of the largest tree.
-const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
 
 /// Bytes of an object slot that belong to the layer above the engine.
 pub type SlotBody = [u8; ObjectSlot::BODY_BYTES];
@@ -177,7 +175,7 @@ impl ObjectChanges {
             }
             ObjectChange::Remove { .. } => {
                 let all = RecordSize::all().next_back().expect("there are several");
-                let replaced = object.table.zero(0..all.first_block(RECORDS_MAX));
+                let replaced = object.table.zero(0..all.first_block(TreeRoot::BLOCKS_MAX));
                 added -= replaced.cast_signed() as i64;
                 object.size = None;
                 object.slot = NewSlot::Unused;

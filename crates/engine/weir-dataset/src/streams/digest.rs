@@ -132,12 +132,8 @@ impl Engine {
                 let block = self.core.pool.slot_block(root, index).await;
                 let block = block.map_err(DatasetError::from);
                 let block = view.noted_object(ObjectId::TABLE, index..index + 1, block).await?;
-                for object in ObjectSlot::objects_in(index) {
-                    let slot = ObjectSlot::read(&block, object);
-                    let slot = slot.expect("the pool checked the slots of the block");
-                    if slot != ObjectSlot::default() {
-                        self.digest_object(view, object, &slot, &mut digest).await?;
-                    }
+                for (object, slot) in ObjectSlot::used_in(index, &block) {
+                    self.digest_object(view, object, &slot, &mut digest).await?;
                 }
             }
             digests.push(digest.digest());

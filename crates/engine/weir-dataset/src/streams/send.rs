@@ -141,7 +141,7 @@ fn check_position(record: &DatasetRecord, token: &ResumeToken) -> Result<(), Str
     }
     let records = match object {
         0 => record.record_size.records_in(record.size_bytes),
-        _ => TreeRoot::capacity(TreeRoot::HEIGHT_MAX),
+        _ => TreeRoot::BLOCKS_MAX,
     };
     if first > records || object > OBJECTS_MAX {
         return Err("ends before the record at which this token resumes".to_owned());

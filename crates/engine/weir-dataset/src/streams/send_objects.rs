@@ -257,7 +257,7 @@ impl<'p> ObjectWalk<'p> {
     }
 
     fn begin_object(&mut self, object: ObjectId, slot: ObjectSlot) -> Option<Part> {
-        if slot == ObjectSlot::default() {
+        if !slot.is_used() {
             let is_sent = self.sending.is_incremental();
             return is_sent.then_some(Part::Unused(object.0..object.0 + 1));
         }

@@ -37,6 +37,8 @@ enum Records {
 struct Taken {
     volume: Arc<Volume>,
     records: Records,
+    /// Newest txg of the changes.
+    newest: Txg,
 }
 
 impl Taken {
@@ -50,15 +52,11 @@ impl Taken {
             Some(set) => Records::Objects(set.log.take(room, volume.core.pool.bug())),
         };
         drop(state);
-        let taken = Self { volume, records };
-        taken.newest_txg().is_some().then_some(taken)
-    }
-
-    fn newest_txg(&self) -> Option<Txg> {
-        match &self.records {
+        let newest = match &records {
             Records::Volume(records) => records.iter().map(|record| record.txg).max(),
             Records::Objects(taken) => taken.records.iter().map(|record| record.txg).max(),
-        }
+        };
+        Some(Self { volume, records, newest: newest? })
     }
 
     fn push_to(&self, builder: &mut BatchBuilder) {
@@ -89,37 +87,32 @@ impl Taken {
     }
 }
 
-/// Changes that a flush makes durable: up to an LSN, all or some of a dataset with many objects.
-#[derive(Clone, Copy)]
-struct Target {
-    lsn: Lsn,
-    objects: Option<SyncOf>,
-}
-
 /// A flush in progress. The log writer includes its changes.
 struct Waiting<'a> {
     volume: &'a Volume,
-    target: Target,
+    /// LSN of the last change that the flush makes durable.
+    target: Lsn,
+    /// Changes of a dataset with many objects that it makes durable; `None` for a volume.
+    objects: Option<SyncOf>,
 }
 
 impl<'a> Waiting<'a> {
     fn new(volume: &'a Volume, of: SyncOf) -> Self {
         let mut state = volume.state.lock();
-        let lsn = state.object.log.acked();
+        let target = state.object.log.acked();
         let objects = state.objects.as_mut().map(|set| {
-            set.log.add_waiting(of, lsn);
+            set.log.add_waiting(of, target);
             of
         });
         volume.flush_waiters.fetch_add(1, Ordering::AcqRel);
-        Self { volume, target: Target { lsn, objects } }
+        Self { volume, target, objects }
     }
 
     fn next_step(&self) -> FlushStep {
-        let Target { lsn, objects } = self.target;
         let state = self.volume.state.lock();
-        match (state.object.log.next_step(lsn), objects, &state.objects) {
+        match (state.object.log.next_step(self.target), self.objects, &state.objects) {
             (FlushStep::Log, Some(of), Some(set)) => {
-                set.log.next_step(of, lsn, self.volume.core.pool.bug())
+                set.log.next_step(of, self.target, self.volume.core.pool.bug())
             }
             (step, ..) => step,
         }
@@ -128,9 +121,8 @@ impl<'a> Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let Target { lsn, objects } = self.target;
-        if let (Some(of), Some(set)) = (objects, &mut self.volume.state.lock().objects) {
-            set.log.remove_waiting(of, lsn);
+        if let (Some(of), Some(set)) = (self.objects, &mut self.volume.state.lock().objects) {
+            set.log.remove_waiting(of, self.target);
         }
         self.volume.flush_waiters.fetch_sub(1, Ordering::AcqRel);
     }
@@ -202,7 +194,7 @@ impl Engine {
         }
         let mut builder = BatchBuilder::default();
         taken.iter().for_each(|taken| taken.push_to(&mut builder));
-        let newest = taken.iter().filter_map(Taken::newest_txg).max();
+        let newest = taken.iter().map(|taken| taken.newest).max();
         let Some(newest) = newest else { return Ok(()) };
         let guard = DropGuard { core: &self.core, armed: true };
         let logged = self.core.pool.log_write(builder, newest).await;

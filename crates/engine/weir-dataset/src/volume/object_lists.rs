@@ -19,8 +19,6 @@ use crate::state::volume::Volume;
 use crate::volume::read::RESTARTS_MAX;
 
 const SLOTS: u64 = OBJECT_SLOTS_PER_BLOCK as u64;
-/// Number of records of the largest tree.
-const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
 /// Maximum number of blocks of the object table that one part of a list covers.
 const SLOT_BLOCKS_AT_ONCE: usize = 64;
 
@@ -76,7 +74,7 @@ async fn search(tree: Tree<'_>, first: u64, most: usize) -> Result<FoundBlocks, 
         found.used.push(index);
         goes_on(&mut found)
     };
-    tree.scan_past_damage(first..RECORDS_MAX, &mut damaged, &mut visit).await?;
+    tree.scan_past_damage(first..TreeRoot::BLOCKS_MAX, &mut damaged, &mut visit).await?;
     Ok(found.into_inner())
 }
 
@@ -146,9 +144,8 @@ impl Volume {
                 }
                 block => block?,
             };
-            for object in slots {
-                let slot = ObjectSlot::read(&block, ObjectId(object));
-                if slot.expect("the pool checked the slots of the block") != ObjectSlot::default() {
+            for (ObjectId(object), _) in ObjectSlot::used_in(*index, &block) {
+                if slots.contains(&object) {
                     push(&mut found.used, object..object + 1);
                 }
             }

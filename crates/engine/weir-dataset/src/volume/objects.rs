@@ -328,8 +328,7 @@ impl Volume {
                 Ok(block) => {
                     let slot = ObjectSlot::read(&block, object);
                     let slot = slot.expect("the pool checked the slots of the block");
-                    let is_used = slot != ObjectSlot::default();
-                    return Ok(is_used.then(|| (slot.record_size, Box::new(slot.body))));
+                    return Ok(slot.is_used().then(|| (slot.record_size, Box::new(slot.body))));
                 }
             }
         }

@@ -25,9 +25,6 @@ use crate::object_slot::{OBJECTS_MAX, ObjectSlot};
 const CODE_OBJECT: u8 = 16;
 const CODE_UNUSED: u8 = 17;
 
-/// Maximum number of records of an object: the capacity of the largest tree.
-pub(super) const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
-
 /// Fields of an entry of an object frame, for the format documentation.
 pub const ENTRY_FIELDS: &[Field] = &[
     field(1, "code", "0 to 3: change of the last object, as above; 16 object, 17 unused objects"),
@@ -176,7 +173,7 @@ impl Cursor {
             return Err(r.bad("object", object));
         }
         let size = RecordSize::from_shift(shift).ok_or_else(|| r.bad("record_size", shift))?;
-        if records > RECORDS_MAX {
+        if records > TreeRoot::BLOCKS_MAX {
             return Err(r.bad("records", records));
         }
         let at = len - r.left();

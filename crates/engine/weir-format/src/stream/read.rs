@@ -10,7 +10,7 @@ use weir_base::limits::{NAME_BYTES_MAX, VOLUME_BYTES_MAX};
 use weir_base::{ObjectId, RecordSize};
 
 use super::change::{WHAT, read_change};
-use super::objects::{Cursor, RECORDS_MAX, StreamObjects};
+use super::objects::{Cursor, StreamObjects};
 use super::{
     CHECKSUM_BYTES, Chain, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES, KIND_END,
     KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin,
@@ -20,6 +20,7 @@ use crate::bytes::Reader;
 use crate::compression::compression_of_code;
 use crate::dataset::ObjectTable;
 use crate::error::FormatError;
+use crate::node::TreeRoot;
 use crate::object_slot::OBJECTS_MAX;
 
 /// Next expected part of the stream.
@@ -277,7 +278,7 @@ fn begin(payload: &[u8], has_objects: bool) -> Result<StreamBegin, StreamFault> 
     }
     let records = match first_object {
         0 => record_size.records_in(size_bytes),
-        _ => RECORDS_MAX,
+        _ => TreeRoot::BLOCKS_MAX,
     };
     if first_record > records {
         return Err(r.bad("first_record", first_record).into());

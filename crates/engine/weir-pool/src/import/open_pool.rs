@@ -18,7 +18,7 @@ use weir_base::limits::TAKEOVERS_MAX;
 use weir_base::{ErrorKind, Guid, Txg};
 use weir_codec::checksum::xxh3_128;
 use weir_device::{Device, DeviceError};
-use weir_format::log::Batch;
+use weir_format::log::{Batch, LogRecord};
 use weir_format::{Bootstrap, FormatError, Label, StaleLeg, Uberblock};
 
 use crate::disks::labels::{DiskLabels, read_labels};
@@ -144,6 +144,14 @@ fn check_writable(label: &Label) -> Result<(), PoolError> {
     let path = label.name.clone();
     let writable = label.features.check_writable(label.pool);
     writable.map_err(|source| PoolError::OtherFormat { path, source })
+}
+
+impl Imported {
+    /// Log records that the replay applies.
+    pub fn records_to_replay(&self) -> impl Iterator<Item = LogRecord<'_>> {
+        let records = self.batches.iter().flat_map(Batch::records);
+        records.filter(|record| record.txg > self.replay_after)
+    }
 }
 
 /// Opens the pool found on `disks`. Disks of other pools are an error; missing legs are not.

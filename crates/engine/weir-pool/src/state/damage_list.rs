@@ -39,7 +39,7 @@ impl Pool {
         born: Txg,
         until: Txg,
     ) {
-        let records = overlap(&records, &(0..TreeRoot::capacity(TreeRoot::HEIGHT_MAX)));
+        let records = overlap(&records, &(0..TreeRoot::BLOCKS_MAX));
         if records.is_empty() || born > until {
             return;
         }

@@ -148,6 +148,12 @@ impl ObjectOp {
             changes.push(set(DIRECTORY.0, &ObjectState { named: seq, ..directory }));
         }
         let (object, size) = (ObjectId(self.object()), size_of(self.object()));
+        // The slot after the object's own change with this number.
+        let counted = |born: u64, change: u64| {
+            let follows = |state: &ObjectState| state.born == born && state.changes + 1 == change;
+            let state = of[0].clone().filter(follows).ok_or_else(gap)?;
+            Ok::<_, String>(set(object.0, &ObjectState { changes: change, ..state }))
+        };
         match *self {
             Self::Create { object: number, seq } => {
                 if of[0].is_some() {
@@ -170,21 +176,15 @@ impl ObjectOp {
                 of[0].as_ref().ok_or_else(gap)?;
                 changes.push(ObjectChange::Remove { object });
             }
-            Self::Write { born, change, .. } | Self::Truncate { born, change, .. } => {
-                let state = of[0].clone().filter(|state| state.born == born).ok_or_else(gap)?;
-                if state.changes + 1 != change {
-                    return Err(gap());
-                }
-                changes.push(set(object.0, &ObjectState { changes: change, ..state }));
-                changes.push(match *self {
-                    Self::Write { record, seed, .. } => {
-                        ObjectChange::Write { object, size, record, blocks: blocks_of(seed, size) }
-                    }
-                    Self::Truncate { record, .. } => {
-                        ObjectChange::Zero { object, size, records: record..u64::MAX >> 20 }
-                    }
-                    _ => unreachable!("matched above"),
-                });
+            Self::Write { born, change, record, seed, .. } => {
+                let blocks = blocks_of(seed, size);
+                let write = ObjectChange::Write { object, size, record, blocks };
+                changes.extend([counted(born, change)?, write]);
+            }
+            Self::Truncate { born, change, record, .. } => {
+                let records = record..u64::MAX >> 20;
+                let truncate = ObjectChange::Zero { object, size, records };
+                changes.extend([counted(born, change)?, truncate]);
             }
         }
         Ok(changes)

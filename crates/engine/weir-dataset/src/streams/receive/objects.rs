@@ -23,8 +23,6 @@ use crate::state::volume::Volume;
 use crate::volume::objects::By;
 use crate::volume::read::RESTARTS_MAX;
 
-/// Number of records of the largest tree.
-const RECORDS_MAX: u64 = TreeRoot::capacity(TreeRoot::HEIGHT_MAX);
 /// Maximum number of leaves that one step removes: 4 MiB of nodes, which the commit reads. When the
 /// steps of a txg together reach this number, the receiver commits the txg.
 const LEAVES_AT_ONCE: u64 = 1024;
@@ -171,7 +169,7 @@ impl Applying {
     ) -> Result<(), DatasetError> {
         match self.volume.object_slot(object).await? {
             Some((old, _)) if old != size => self.remove(object, old).await?,
-            Some(_) => self.zero(object, size, records..RECORDS_MAX, (object, 0)).await?,
+            Some(_) => self.zero(object, size, records..TreeRoot::BLOCKS_MAX, (object, 0)).await?,
             None => {}
         }
         let body = Box::new(*body);
@@ -216,21 +214,9 @@ impl Applying {
 
     /// Removes an object with records of `size`, in steps.
     async fn remove(&mut self, object: ObjectId, size: RecordSize) -> Result<(), DatasetError> {
-        let (mut records, place) = (0..RECORDS_MAX, (object, 0));
-        loop {
-            let step = self.next_step(object, records.clone()).await?;
-            records.start = step.records.end;
-            let change = if step.is_last {
-                ObjectChange::Remove { object }
-            } else {
-                ObjectChange::Zero { object, size, records: step.records }
-            };
-            self.add(change, place).await?;
-            self.removed(step.leaves).await?;
-            if step.is_last {
-                return Ok(());
-            }
-        }
+        let place = (object, 0);
+        self.zero(object, size, 0..TreeRoot::BLOCKS_MAX, place).await?;
+        self.add(ObjectChange::Remove { object }, place).await
     }
 
     /// Finds the first part of `records` that one step can replace by holes.
@@ -326,13 +312,9 @@ impl Applying {
         let mut used = Vec::new();
         for index in &found {
             let block = pool.slot_block(table, *index).await?;
-            for object in ObjectSlot::objects_in(*index).filter(|at| objects.contains(&at.0)) {
-                let slot = ObjectSlot::read(&block, object);
-                let slot = slot.expect("the pool checked the slots of the block");
-                if slot != ObjectSlot::default() {
-                    used.push((object, slot.record_size));
-                }
-            }
+            let slots = ObjectSlot::used_in(*index, &block);
+            let slots = slots.filter(|(object, _)| objects.contains(&object.0));
+            used.extend(slots.map(|(object, slot)| (object, slot.record_size)));
         }
         let end = match found.last() {
             Some(last) if found.len() == SLOT_BLOCKS_AT_ONCE => (last + 1) * slots,
