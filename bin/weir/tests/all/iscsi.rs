@@ -44,6 +44,10 @@ const MAY_SKIP: &[&str] = &[
     "WriteSame16.ZeroBlocks",
 ];
 
+/// Test of the libiscsi suite that gets its own volume. It writes zeros to blocks 0 to 255, but
+/// expects zeros in block 256 too. Which tests wrote to a shared volume before depends on timing.
+const NEEDS_EMPTY_VOLUME: &str = "MultipathIO.CompareAndWrite";
+
 fn serve(dirs: &Dirs) -> Server {
     let mut command = dirs.serve();
     command.args(["--iscsi", "127.0.0.1:0", "--iscsi", "127.0.0.1:0"]);
@@ -130,7 +134,11 @@ fn conformance_suite_passes_except_for_listed_tests() {
         let urls = suite_target(&server, number);
         while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
             let name = test.strip_prefix("ALL.").unwrap();
-            let (result, said) = suite_test(test, &urls);
+            let (result, said) = if name == NEEDS_EMPTY_VOLUME {
+                suite_test(test, &suite_target(&server, SUITES))
+            } else {
+                suite_test(test, &urls)
+            };
             let (passed, wrong) = &mut *found.lock().unwrap();
             match result {
                 "pass" => *passed += 1,
