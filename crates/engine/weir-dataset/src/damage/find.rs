@@ -37,9 +37,7 @@ use crate::state::damage::tree_of;
 use crate::state::engine::Engine;
 use crate::state::snapshot::{descent, inherits, objects_of};
 use crate::state::volume::{State, Volume};
-
-/// Maximum retries after a tree was replaced during a lookup.
-const RESTARTS_MAX: usize = 8;
+use crate::volume::read::RESTARTS_MAX;
 
 /// Maximum rounds of lookups: a lookup can add entries for clones and their parents, which need
 /// another round. Entries that remain are looked up a second later.
@@ -210,8 +208,8 @@ impl Volume {
                 Ok(true) | Err(_) => return,
             }
         }
-        // The tree has a pointer to a segment that does not exist, and no commit replaces the tree:
-        // add the records of these blocks to the list.
+        // The tree points to a segment that does not exist, and no commit replaces the tree. Add
+        // the records of these blocks to the list.
         let (shown, pool) = (Shown::of(&self.state.lock().record), &self.core.pool);
         if !nodes_alone {
             let born = pool.committed_txg().min(shown.version);

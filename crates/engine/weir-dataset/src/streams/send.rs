@@ -313,15 +313,33 @@ impl Engine {
     /// The pool is suspended, or a node is unreadable.
     #[boxed(?Send)]
     pub async fn estimate_send(&self, sending: &Sending) -> Result<u64, DatasetError> {
-        let (first, size) = (sending.begin.first_record, sending.begin.record_size);
-        if sending.first_object() > ObjectId::VOLUME {
-            return self.estimate_objects(sending).await;
+        let (first, object) = (sending.begin.first_record, sending.first_object());
+        if object > ObjectId::VOLUME {
+            let objects = sending.root.blocks().saturating_mul(OBJECT_SLOTS_PER_BLOCK as u64);
+            let rest = objects.saturating_sub(object.0).max(1);
+            let done = |place: Place| place.object.0.saturating_sub(object.0);
+            return self.extrapolate(sending, sending.objects_left(), (0, rest), done).await;
         }
         if first == 0 {
             return Ok(sending.estimate_bytes);
         }
-        let mut walk =
-            self.core.pool.unshared(DiffSpec { holes: false, ..sending.what(PlantedBug::None) });
+        let records = sending.begin.record_size.records_in(sending.begin.size_bytes);
+        let what = DiffSpec { holes: false, ..sending.what(PlantedBug::None) };
+        let done = |place: Place| place.block.saturating_sub(first);
+        self.extrapolate(sending, what, (first, records.saturating_sub(first)), done).await
+    }
+
+    /// Estimates the bytes of the rest of a stream: reads the first pointers of `what`, and
+    /// extrapolates. `rest` is the number of records or objects that are left, and `done` returns
+    /// how many of them are before a place. Ignores records before `first`.
+    async fn extrapolate(
+        &self,
+        sending: &Sending,
+        what: DiffSpec,
+        (first, rest): (u64, u64),
+        done: impl Fn(Place) -> u64,
+    ) -> Result<u64, DatasetError> {
+        let mut walk = self.core.pool.unshared(what);
         let (mut bytes, mut pointers) = (0, 0);
         while pointers < ESTIMATE_POINTERS_MAX {
             let found = walk.next().await?;
@@ -333,29 +351,7 @@ impl Engine {
             let stored = records.filter(|found| found.ptr.leads_to_block());
             bytes += stored.map(|found| found.ptr.stored_bytes() as u64).sum::<u64>();
         }
-        let rest = size.records_in(sending.begin.size_bytes).saturating_sub(first);
-        let counted = walk.position().block.saturating_sub(first).clamp(1, rest.max(1));
-        let all = u128::from(bytes) * u128::from(rest) / u128::from(counted);
-        Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
-    }
-
-    /// As [`Self::estimate_send`], for a stream that resumes at an object.
-    async fn estimate_objects(&self, sending: &Sending) -> Result<u64, DatasetError> {
-        let mut walk = self.core.pool.unshared(sending.objects_left());
-        let (mut bytes, mut pointers) = (0, 0);
-        while pointers < ESTIMATE_POINTERS_MAX {
-            let found = walk.next().await?;
-            if found.is_empty() {
-                return Ok(bytes);
-            }
-            pointers += found.len();
-            let records = found.iter().filter(|found| found.level == 0);
-            bytes += records.map(|found| found.ptr.stored_bytes() as u64).sum::<u64>();
-        }
-        let first = sending.first_object().0;
-        let objects = sending.root.blocks().saturating_mul(OBJECT_SLOTS_PER_BLOCK as u64);
-        let rest = objects.saturating_sub(first).max(1);
-        let counted = walk.position().object.0.saturating_sub(first).clamp(1, rest);
+        let counted = done(walk.position()).clamp(1, rest.max(1));
         let all = u128::from(bytes) * u128::from(rest) / u128::from(counted);
         Ok(u64::try_from(all).unwrap_or(u64::MAX).min(sending.estimate_bytes))
     }

@@ -16,7 +16,7 @@ use weir_pool::{PoolError, Tree};
 
 use crate::error::DatasetError;
 use crate::state::volume::Volume;
-use crate::volume::read::RESTARTS_MAX;
+use crate::volume::read::restarted;
 
 const SLOTS: u64 = OBJECT_SLOTS_PER_BLOCK as u64;
 /// Maximum number of blocks of the object table that one part of a list covers.
@@ -86,13 +86,7 @@ impl Volume {
     /// `Unfit` for a volume; the pool is suspended. Damage is no error.
     #[boxed(?Send)]
     pub async fn objects_in_use(&self, first: u64) -> Result<FoundRanges, DatasetError> {
-        let mut tries = 0;
-        loop {
-            match self.list_objects(self.table_root()?, first).await {
-                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => tries += 1,
-                found => return Ok(found?),
-            }
-        }
+        restarted(async || Ok(self.list_objects(self.table_root()?, first).await?)).await
     }
 
     /// Lists the records with data of an object from record `first` on. A call returns one part of
@@ -108,16 +102,9 @@ impl Volume {
         first: u64,
         most: usize,
     ) -> Result<FoundRanges, DatasetError> {
-        let mut tries = 0;
-        loop {
-            match self.list_records(self.table_root()?, object, (first, most)).await {
-                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => tries += 1,
-                found => {
-                    let found = found.map_err(DatasetError::from);
-                    return self.noted_object(object, 0..0, found).await;
-                }
-            }
-        }
+        let wanted = (first, most);
+        let list = async || Ok(self.list_records(self.table_root()?, object, wanted).await?);
+        self.noted_object(object, 0..0, restarted(list).await).await
     }
 
     fn table_root(&self) -> Result<TreeRoot, DatasetError> {

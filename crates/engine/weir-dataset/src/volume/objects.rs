@@ -21,7 +21,7 @@ use crate::objects::object_log::{ObjectRecord, fits_batch};
 use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
 use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
-use crate::volume::read::RESTARTS_MAX;
+use crate::volume::read::{RESTARTS_MAX, restarted};
 
 /// Result of the search for a record in the changes in memory.
 enum Found {
@@ -32,7 +32,7 @@ enum Found {
     Tree(TreeRoot),
 }
 
-/// Origin of changes, which determines what makes them durable.
+/// Origin of changes. It determines whether the log or a commit makes them durable.
 pub(crate) enum By {
     /// A client, without a log record. A sync waits for the commit of the txg.
     Client,
@@ -241,23 +241,12 @@ impl Volume {
         size: RecordSize,
         record: u64,
     ) -> Result<Option<Vec<Block>>, DatasetError> {
-        let mut tries = 0;
-        loop {
-            let found = self.find_record(object, size, record)?;
-            let table = match found {
-                Found::Data(blocks) => return Ok(Some(blocks)),
-                Found::Hole => return Ok(None),
-                Found::Tree(table) => table,
-            };
-            tries += 1;
-            match self.read_stored(table, object, (size, record)).await {
-                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
-                read => {
-                    let read = read.map_err(DatasetError::from);
-                    return self.noted_object(object, record..record + 1, read).await;
-                }
-            }
-        }
+        let read = restarted(async || match self.find_record(object, size, record)? {
+            Found::Data(blocks) => Ok(Some(blocks)),
+            Found::Hole => Ok(None),
+            Found::Tree(table) => Ok(self.read_stored(table, object, (size, record)).await?),
+        });
+        self.noted_object(object, record..record + 1, read.await).await
     }
 
     fn find_record(
@@ -310,8 +299,7 @@ impl Volume {
         &self,
         object: ObjectId,
     ) -> Result<Option<(RecordSize, Box<SlotBody>)>, DatasetError> {
-        let mut tries = 0;
-        loop {
+        let read = restarted(async || {
             let table = {
                 let state = self.state.lock();
                 self.check(&state, 0, 0)?;
@@ -321,17 +309,12 @@ impl Volume {
                 }
                 state.record.root
             };
-            tries += 1;
-            match self.core.pool.slot_block(table, ObjectSlot::block_of(object)).await {
-                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => {}
-                Err(error) => return self.noted_object(object, 0..0, Err(error.into())).await,
-                Ok(block) => {
-                    let slot = ObjectSlot::read(&block, object);
-                    let slot = slot.expect("the pool checked the slots of the block");
-                    return Ok(slot.is_used().then(|| (slot.record_size, Box::new(slot.body))));
-                }
-            }
-        }
+            let block = self.core.pool.slot_block(table, ObjectSlot::block_of(object)).await?;
+            let slot = ObjectSlot::read(&block, object);
+            let slot = slot.expect("the pool checked the slots of the block");
+            Ok(slot.is_used().then(|| (slot.record_size, Box::new(slot.body))))
+        });
+        self.noted_object(object, 0..0, read.await).await
     }
 }
 

@@ -25,6 +25,20 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// several commits in between, so a larger number means a fault.
 pub(crate) const RESTARTS_MAX: usize = 8;
 
+/// Runs a read of committed trees. Runs it again, at most [`RESTARTS_MAX`] times, if commits
+/// replaced the trees and reused their segments during the read.
+pub(crate) async fn restarted<T>(
+    mut read: impl AsyncFnMut() -> Result<T, DatasetError>,
+) -> Result<T, DatasetError> {
+    for _ in 0..RESTARTS_MAX {
+        match read().await {
+            Err(DatasetError::Pool(PoolError::NoSegment { .. })) => {}
+            done => return done,
+        }
+    }
+    read().await
+}
+
 /// Blocks looked up each time the lock is held: enough to amortise the locking, and few enough that
 /// writers on other threads notice no delay.
 const BATCH: usize = 32;

@@ -21,7 +21,7 @@ use crate::objects::object_set::{ObjectChange, SlotBody};
 use crate::state::engine::Engine;
 use crate::state::volume::Volume;
 use crate::volume::objects::By;
-use crate::volume::read::RESTARTS_MAX;
+use crate::volume::read::restarted;
 
 /// Maximum number of leaves that one step removes: 4 MiB of nodes, which the commit reads. When the
 /// steps of a txg together reach this number, the receiver commits the txg.
@@ -219,17 +219,14 @@ impl Applying {
         self.add(ObjectChange::Remove { object }, place).await
     }
 
+    /// Root of the committed object table.
+    fn table(&self) -> TreeRoot {
+        self.volume.state.lock().record.root
+    }
+
     /// Finds the first part of `records` that one step can replace by holes.
     async fn next_step(&self, object: ObjectId, records: Range<u64>) -> Result<Step, DatasetError> {
-        let mut tries = 0;
-        loop {
-            let table = self.volume.state.lock().record.root;
-            match self.step_in(table, object, &records).await {
-                // A commit replaced the trees during the search: search the new trees.
-                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => tries += 1,
-                found => return Ok(found?),
-            }
-        }
+        restarted(async || Ok(self.step_in(self.table(), object, &records).await?)).await
     }
 
     async fn step_in(
@@ -283,14 +280,7 @@ impl Applying {
         &self,
         objects: &Range<u64>,
     ) -> Result<(Vec<(ObjectId, RecordSize)>, u64), DatasetError> {
-        let mut tries = 0;
-        loop {
-            let table = self.volume.state.lock().record.root;
-            match self.used_in(table, objects).await {
-                Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => tries += 1,
-                found => return Ok(found?),
-            }
-        }
+        restarted(async || Ok(self.used_in(self.table(), objects).await?)).await
     }
 
     async fn used_in(
