@@ -6,8 +6,8 @@
 use weir_base::ErrorKind;
 use weir_dataset::{BookmarkId, DatasetError, Engine, Outcome, SendFrom, SendSpec};
 
-use crate::common::now;
-use crate::send::{BLOCKS, Content, Pool, content, id, kind, spec, trim, write};
+use crate::common::{id, now};
+use crate::send::{BLOCKS, Content, Pool, content, kind, spec, trim, write};
 
 fn mark(volume: &str, name: &str) -> BookmarkId {
     BookmarkId { volume: volume.to_owned(), name: name.to_owned() }

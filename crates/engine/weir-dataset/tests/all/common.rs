@@ -4,11 +4,12 @@
 //!
 //! Invariant: memory devices complete at once, so that a pending future waits only for other tasks.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::{Guid, SystemClock};
-use weir_dataset::{Engine, EngineOptions};
+use weir_dataset::{DatasetError, Engine, EngineOptions, SendSpec, SnapshotId};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, ScanState, VdevSpec};
@@ -90,4 +91,42 @@ pub(crate) fn run_scans(engine: &Engine) {
         std::future::ready(())
     }))
     .unwrap();
+}
+
+/// Waits until the engine has found the volumes and snapshots that share the listed data, then
+/// stops the engine.
+pub(crate) fn find_shared_damage(engine: &Engine) {
+    let naps = Cell::new(0);
+    now(engine.run_scans(|_| {
+        naps.set(naps.get() + 1);
+        if naps.get() == 3 {
+            engine.stop();
+        }
+        std::future::ready(())
+    }))
+    .unwrap();
+}
+
+/// Asserts that every counter of the committed pool is exact.
+pub(crate) fn assert_exact(engine: &Engine) {
+    assert_eq!(now(engine.check_references()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_live_bytes()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_accounts()).unwrap(), Vec::new());
+    assert_eq!(now(engine.check_places()).unwrap(), None);
+}
+
+pub(crate) fn id(volume: &str, name: &str) -> SnapshotId {
+    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
+}
+
+/// Sends a snapshot. Returns the stream.
+pub(crate) fn stream_of(engine: &Engine, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
+    let sending = engine.prepare_send(spec)?;
+    now(engine.estimate_send(&sending))?;
+    let mut bytes = Vec::new();
+    now(engine.send(&sending, async |part| {
+        bytes.extend(part);
+        Ok(())
+    }))?;
+    Ok(bytes)
 }

@@ -11,13 +11,13 @@ use futures_util::future::pending;
 use futures_util::task::noop_waker_ref;
 use weir_base::BLOCK_BYTES;
 use weir_block::IoBuf;
-use weir_dataset::{DatasetError, Engine, Outcome, SnapshotId, VolumeSpec};
+use weir_dataset::{DatasetError, Engine, Outcome, VolumeSpec};
 use weir_device::{
     Device, DeviceError, DeviceStats, Durability, Geometry, IoFuture, MemoryDevice, ReadFuture,
 };
 use weir_format::Compression;
 
-use crate::common::{as_devices, import, now, options, pool_on};
+use crate::common::{as_devices, assert_exact, id, import, now, options, pool_on};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -99,10 +99,6 @@ fn make() -> (Arc<MemoryDevice>, Arc<Engine>) {
     (disk, engine)
 }
 
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
-}
-
 fn fill(engine: &Engine, fill: u8) {
     let volume = engine.volume("v").unwrap();
     for at in (0..BLOCKS).filter(|at| !at.is_multiple_of(3)) {
@@ -126,9 +122,7 @@ fn settled(engine: &Engine) -> u64 {
         now(engine.sync()).unwrap();
     }
     assert_eq!(engine.dataset_space().freeing, 0, "something destroyed is still there");
-    assert_eq!(now(engine.check_references()).unwrap(), Vec::new());
-    assert_eq!(now(engine.check_live_bytes()).unwrap(), Vec::new());
-    assert_eq!(now(engine.check_accounts()).unwrap(), Vec::new());
+    assert_exact(engine);
     let space = engine.volume("v").unwrap().info().space;
     space.by_snapshots
 }

@@ -9,8 +9,8 @@ use weir_dataset::{
     PropertyChange, PropertyTarget, ReceiveSpec, Receiver, SnapshotId, TAKEN_BY, TakenBy,
 };
 
-use crate::common::now;
-use crate::send::{Content, Pool, id, write};
+use crate::common::{id, now};
+use crate::send::{Content, Pool, write};
 
 fn creators(pool: &Pool, volume: &str) -> Vec<(String, Option<TakenBy>)> {
     pool.engine.snapshot_takers(volume).unwrap()

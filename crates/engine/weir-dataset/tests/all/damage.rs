@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, ObjectId, Txg};
 use weir_block::IoBuf;
-use weir_dataset::{DamagedData, Engine, SnapshotId, Volume, VolumeSpec};
+use weir_dataset::{DamagedData, Engine, Volume, VolumeSpec};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{Compression, PoolPart, VdevKind};
 
-use crate::common::{as_devices, import, now, options, pool_of, run_scans};
+use crate::common::{as_devices, find_shared_damage, id, import, now, options, pool_of, run_scans};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -122,22 +122,9 @@ impl Pool {
 
     /// Lets the engine find the volumes and snapshots that share the listed data.
     fn settle(&mut self) {
-        let engine = &self.engine;
-        let naps = std::cell::Cell::new(0);
-        now(engine.run_scans(|_| {
-            naps.set(naps.get() + 1);
-            if naps.get() == 3 {
-                engine.stop();
-            }
-            std::future::ready(())
-        }))
-        .unwrap();
+        find_shared_damage(&self.engine);
         self.reopen();
     }
-}
-
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 #[test]

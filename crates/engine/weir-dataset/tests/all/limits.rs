@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::{as_devices, import, now, options, pool_on};
+use crate::common::{as_devices, assert_exact, id, import, now, options, pool_on};
 use futures_util::future::{Either, join_all, select};
 use weir_base::property::{COMPRESSION, QUOTA, READ_ONLY, REFRESERVATION, RESERVATION};
 use weir_base::{BLOCK_BYTES, ErrorKind};
 use weir_dataset::{
     DatasetError, Engine, PropertyChange as Change, PropertyTarget as Target, Refreservation,
-    SnapshotId, Volume,
+    Volume,
 };
 use weir_device::MemoryDevice;
 use weir_format::Compression;
@@ -107,13 +107,8 @@ impl Pool {
         for _ in 0..64 {
             self.sync();
         }
-        assert_eq!(now(self.engine.check_accounts()).unwrap(), []);
-        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), []);
+        assert_exact(&self.engine);
     }
-}
-
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 fn raw() -> Change {

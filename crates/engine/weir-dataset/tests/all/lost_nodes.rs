@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{as_devices, import, now, options, pool_on};
+use crate::common::{as_devices, assert_exact, import, now, options, pool_on};
 use weir_base::ErrorKind;
 use weir_dataset::{DatasetError, Engine, SendSpec, SnapshotId, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
@@ -112,14 +112,7 @@ impl Bench {
     /// be too high.
     fn is_exact(&self) {
         assert_eq!(self.engine.pool().damaged_since(), None);
-        self.has_no_wrong_count();
-    }
-
-    fn has_no_wrong_count(&self) {
-        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), []);
-        assert_eq!(now(self.engine.check_references()).unwrap(), []);
-        assert_eq!(now(self.engine.check_accounts()).unwrap(), []);
-        assert_eq!(now(self.engine.check_places()).unwrap(), None);
+        assert_exact(&self.engine);
     }
 }
 
@@ -156,7 +149,7 @@ fn write_into_damaged_range_keeps_the_pool_open() {
         bench.is_lost("v", 7..end);
         bench.reads("v", end..BLOCKS, 1);
         bench.reads("other", 0..BLOCKS, 1);
-        bench.has_no_wrong_count();
+        assert_exact(&bench.engine);
         // Overwriting or trimming a block ends its damage.
         now(bench.volume("v").zero(0, (4 * BLOCK) as u64)).unwrap();
         now(bench.engine.sync()).unwrap();
@@ -248,7 +241,7 @@ fn snapshots_of_a_damaged_volume_can_be_taken_and_destroyed() {
         now(bench.engine.sync()).unwrap();
         now(bench.engine.destroy_snapshots("v", &[first.into()])).unwrap();
         bench.settle();
-        bench.has_no_wrong_count();
+        assert_exact(&bench.engine);
         // The dataset that remains can still read the node.
         bench.flip_at(node);
         bench.kill();
@@ -318,7 +311,7 @@ fn block_clone_of_a_damaged_range_is_refused() {
     now(v.read(5 * block, &mut out)).unwrap();
     assert!(out == content(LEAF + 5, 1), "the clone is not what it was made of");
     drop((v, other));
-    bench.has_no_wrong_count();
+    assert_exact(&bench.engine);
     now(bench.engine.destroy_volume("v", false)).unwrap();
     bench.settle();
     bench.is_exact();
@@ -338,7 +331,7 @@ fn damaged_volume_is_resized_and_rolled_back() {
     bench.write("v", LEAF * LEAF, 2).unwrap();
     now(bench.engine.rollback(&snapshot("s"), false)).unwrap();
     bench.settle();
-    bench.has_no_wrong_count();
+    assert_exact(&bench.engine);
     bench.reads("v", 0..LEAF, 1);
     bench.is_lost("v", LEAF..2 * LEAF);
     bench.flip_at(node);

@@ -16,7 +16,9 @@ use weir_dataset::{
 use weir_device::MemoryDevice;
 use weir_format::{ObjectSlot, VdevKind};
 
-use crate::common::{as_devices, committing, import, now, options, pool_of, run_scans};
+use crate::common::{
+    as_devices, committing, find_shared_damage, import, now, options, pool_of, run_scans,
+};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 const DISK_BYTES: usize = 64 << 20;
@@ -146,15 +148,7 @@ impl Pool {
 
     /// Lets the engine find the versions that share the listed data.
     fn settle(&mut self) {
-        let (engine, naps) = (&self.engine, std::cell::Cell::new(0));
-        now(engine.run_scans(|_| {
-            naps.set(naps.get() + 1);
-            if naps.get() == 3 {
-                engine.stop();
-            }
-            std::future::ready(())
-        }))
-        .unwrap();
+        find_shared_damage(&self.engine);
         self.reopen();
     }
 }

@@ -9,13 +9,13 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{as_devices, committing, import, now};
+use crate::common::{as_devices, assert_exact, committing, id, import, now, stream_of};
 use weir_base::{ErrorKind, Guid, ObjectId, RecordSize, SystemClock};
 use weir_block::Block;
 use weir_codec::checksum::xxh3_128;
 use weir_dataset::{
     BookmarkId, DatasetError, Engine, EngineOptions, ObjectChange, ReceiveSpec, Received, Receiver,
-    SendFrom, SendSpec, SnapshotId, Volume,
+    SendFrom, SendSpec, Volume,
 };
 use weir_device::MemoryDevice;
 use weir_format::stream::{ResumeToken, StreamBegin, StreamObjects, StreamWriter};
@@ -87,14 +87,7 @@ impl Pool {
     }
 
     fn send(&self, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
-        let sending = self.engine.prepare_send(spec)?;
-        now(self.engine.estimate_send(&sending))?;
-        let mut bytes = Vec::new();
-        now(self.engine.send(&sending, async |part| {
-            bytes.extend(part);
-            Ok(())
-        }))?;
-        Ok(bytes)
+        stream_of(&self.engine, spec)
     }
 
     fn receive(&self, volume: &str, bytes: &[u8]) -> Result<Received, DatasetError> {
@@ -131,14 +124,8 @@ impl Pool {
         for _ in 0..8 {
             now(self.engine.sync()).unwrap();
         }
-        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_places()).unwrap(), None);
-        assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
+        assert_exact(&self.engine);
     }
-}
-
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 fn spec(volume: &str, name: &str) -> SendSpec {
@@ -224,7 +211,7 @@ fn same(read: Option<Vec<Block>>, wanted: Option<Vec<Block>>) -> bool {
 }
 
 /// Compares all objects with the model. `before`: an earlier model. Its records are compared, too,
-/// because a stream must have removed those that the present model lacks.
+/// because a stream must have removed the records that the present model lacks.
 fn compare(volume: &Volume, model: &Model, before: &Model) -> Result<(), String> {
     for number in 1..LAST + 10 {
         let object = ObjectId(number);
@@ -601,7 +588,7 @@ fn streams_of_volumes_and_objects_do_not_mix() {
     let error = now(receiver.push(&more)).unwrap_err();
     assert!(error.to_string().contains("receives volumes only"), "{error}");
     drop(receiver);
-    // An increment is refused if its layer bytes differ from those of the received dataset.
+    // An increment is refused if the layer bytes of the stream and of the dataset differ.
     let view = source.engine.prepare_send(&since("v", "a", "b")).unwrap();
     let mut begin = view.begin().clone();
     begin.objects = Some(StreamObjects { first: ObjectId(0), layer: [8; 40] });

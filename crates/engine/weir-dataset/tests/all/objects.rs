@@ -10,7 +10,7 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{as_devices, committing, import, now, options, pool_on};
+use crate::common::{as_devices, assert_exact, committing, import, now, options, pool_on};
 use weir_base::{ErrorKind, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{DatasetError, Engine, ObjectChange, SnapshotId, Volume};
@@ -117,11 +117,6 @@ fn check(volume: &Volume, model: &Model) {
     }
 }
 
-fn check_space(engine: &Engine) {
-    assert_eq!(now(engine.check_live_bytes()).unwrap(), Vec::new());
-    assert_eq!(now(engine.check_accounts()).unwrap(), Vec::new());
-}
-
 fn id(name: &str) -> SnapshotId {
     SnapshotId { volume: "files".to_owned(), name: name.to_owned() }
 }
@@ -143,7 +138,7 @@ fn check_clone(engine: &Engine, snapshot: &str, model: &Model, numbers: &mut Rng
     now(engine.sync()).unwrap();
     check(&clone, &model);
     now(engine.promote("clone")).unwrap();
-    check_space(engine);
+    assert_exact(engine);
     now(engine.destroy_volume("files", true)).unwrap();
     check(&clone, &model);
     now(engine.destroy_volume("clone", true)).unwrap();
@@ -192,7 +187,7 @@ fn object_dataset_matches_a_model() {
             if step % 12 == 0 {
                 check(&engine.volume("files").unwrap(), &model);
                 now(engine.sync()).unwrap();
-                check_space(&engine);
+                assert_exact(&engine);
                 for (name, model) in &snapshots {
                     check(&engine.open_snapshot(&id(name)).unwrap(), model);
                 }
@@ -205,7 +200,7 @@ fn object_dataset_matches_a_model() {
         for _ in 0..200 {
             now(engine.sync()).unwrap();
         }
-        check_space(&engine);
+        assert_exact(&engine);
         assert!(engine.volumes().is_empty());
         let left = engine.pool().space().live_bytes;
         assert!(left < 256 << 10, "only metadata of the pool is left: {left}");

@@ -520,8 +520,8 @@ fn diverged_disk_does_not_join_an_unconfirmed_leg() {
     let engine = open(&[&a, &b]).unwrap();
     write(&engine, 4 * MIB, &data(3));
     drop(engine);
-    // The disk is opened alone. The flush writes only to the intent log; the last commit on this
-    // disk is the one that the import made.
+    // The disk is opened alone. The flush writes only to the intent log, so the import made the
+    // last commit on this disk.
     let engine = open(&[&alone]).unwrap();
     let volume = engine.volume("v").unwrap();
     now(volume.write(4 * MIB as u64, &data(2))).unwrap();

@@ -13,7 +13,7 @@ use weir_dataset::{Engine, PropertyChange, SnapshotId, Volume, VolumeSize};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{Compression, VdevKind};
 
-use crate::common::{as_devices, import, now, options, pool_of, run_scans};
+use crate::common::{as_devices, assert_exact, import, now, options, pool_of, run_scans};
 use crate::metadata_trees::drive;
 
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -153,10 +153,7 @@ impl Pool {
 
     fn assert_sound(&self) {
         now(self.engine.sync()).unwrap();
-        assert_eq!(now(self.engine.check_references()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_places()).unwrap(), None);
+        assert_exact(&self.engine);
     }
 }
 

@@ -13,7 +13,7 @@ use weir_dataset::{DatasetError, Engine, PropertyChange, SnapshotId, Volume, Vol
 use weir_device::{Device, MemoryDevice};
 use weir_format::Compression;
 
-use crate::common::{as_devices, import, now, options, pool_on};
+use crate::common::{as_devices, assert_exact, import, now, options, pool_on};
 
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Memory of an engine that cannot cache the complete volume.
@@ -69,10 +69,7 @@ fn reopen(disk: &Arc<MemoryDevice>) -> Arc<Engine> {
 
 fn sound(engine: &Engine) {
     now(engine.sync()).unwrap();
-    assert_eq!(now(engine.check_references()).unwrap(), Vec::new());
-    assert_eq!(now(engine.check_live_bytes()).unwrap(), Vec::new());
-    assert_eq!(now(engine.check_accounts()).unwrap(), Vec::new());
-    assert_eq!(now(engine.check_places()).unwrap(), None);
+    assert_exact(engine);
 }
 
 /// Creates a pool with a volume `v` of noise, stored uncompressed.

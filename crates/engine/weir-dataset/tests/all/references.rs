@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, assert_exact, id, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
-use weir_dataset::{DatasetError, Engine, SnapshotId, Volume, VolumeSpec};
+use weir_dataset::{DatasetError, Engine, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
 use weir_format::{Compression, PtrKind, SegmentClass, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
@@ -65,10 +65,6 @@ fn drive<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
         }
         now(engine.sync()).unwrap();
     }
-}
-
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 fn read(volume: &Volume) -> Content {
@@ -334,10 +330,7 @@ impl Bench {
             assert!(read(&view) == *content, "{volume}@{name}");
         }
         now(self.engine.sync()).unwrap();
-        assert_eq!(now(self.engine.check_references()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_places()).unwrap(), None);
-        assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
+        assert_exact(&self.engine);
     }
 }
 

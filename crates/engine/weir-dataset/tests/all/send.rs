@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::{as_devices, committing, import, now, options};
+use crate::common::{as_devices, assert_exact, committing, id, import, now, options, stream_of};
 use weir_base::property::{COMPRESSION, QUOTA};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_base::{ObjectId, RecordSize};
 use weir_dataset::{
     DatasetError, Engine, Mark, PropertyChange, PropertyTarget, ReceiveSpec, Received, Receiver,
-    SendFrom, SendSpec, SnapshotId, Volume, VolumeSize, VolumeSpec,
+    SendFrom, SendSpec, Volume, VolumeSize, VolumeSpec,
 };
 use weir_device::MemoryDevice;
 use weir_format::stream::ResumeToken;
@@ -99,9 +99,7 @@ impl Pool {
         for _ in 0..8 {
             now(self.engine.sync()).unwrap();
         }
-        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_places()).unwrap(), None);
-        assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
+        assert_exact(&self.engine);
     }
 
     pub(crate) fn shown(&self, volume: &str, name: &str) -> Content {
@@ -109,13 +107,7 @@ impl Pool {
     }
 
     pub(crate) fn send(&self, spec: &SendSpec) -> Result<Vec<u8>, DatasetError> {
-        let sending = self.engine.prepare_send(spec)?;
-        let mut bytes = Vec::new();
-        now(self.engine.send(&sending, async |part| {
-            bytes.extend(part);
-            Ok(())
-        }))?;
-        Ok(bytes)
+        stream_of(&self.engine, spec)
     }
 
     pub(crate) fn whole(&self, volume: &str, name: &str) -> Vec<u8> {
@@ -179,10 +171,6 @@ impl Pool {
     pub(crate) fn token(&self, volume: &str) -> ResumeToken {
         now(self.engine.receive_token(volume)).unwrap()
     }
-}
-
-pub(crate) fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 pub(crate) fn spec(volume: &str, name: &str) -> SendSpec {

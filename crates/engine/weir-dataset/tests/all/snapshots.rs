@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{as_devices, import, now, options, pool_on};
+use crate::common::{as_devices, assert_exact, id, import, now, options, pool_on};
 use weir_base::BLOCK_BYTES;
-use weir_dataset::{BookmarkId, DatasetError, Engine, Outcome, SnapshotId, Volume, VolumeSpec};
+use weir_dataset::{BookmarkId, DatasetError, Engine, Outcome, Volume, VolumeSpec};
 use weir_device::MemoryDevice;
 use weir_format::Compression;
 
@@ -50,13 +50,7 @@ impl Pool {
         for _ in 0..8 {
             now(self.engine.sync()).unwrap();
         }
-        self.check();
-    }
-
-    fn check(&self) {
-        assert_eq!(now(self.engine.check_live_bytes()).unwrap(), Vec::new());
-        assert_eq!(now(self.engine.check_places()).unwrap(), None);
-        assert_eq!(now(self.engine.check_accounts()).unwrap(), Vec::new());
+        assert_exact(&self.engine);
     }
 
     fn used(&self, volume: &str) -> u64 {
@@ -67,10 +61,6 @@ impl Pool {
         let all = now(self.engine.snapshots(volume)).unwrap();
         all.into_iter().find(|s| s.name == name).unwrap().used_bytes
     }
-}
-
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 fn write(volume: &Volume, content: &mut Content, blocks: impl Iterator<Item = u64>, fill: u8) {
@@ -124,7 +114,7 @@ fn destroyed_snapshot_frees_the_blocks_that_only_it_referenced() {
     assert_eq!(shown(&pool.engine, "v", "a"), first);
     assert_eq!(shown(&pool.engine, "v", "b"), second);
     assert_eq!(content(&pool.engine.volume("v").unwrap()), model);
-    pool.check();
+    assert_exact(&pool.engine);
     let before = pool.used("v");
     let alone = pool.unique("v", "a");
     // Between snapshots `a` and `b`, 150 blocks were overwritten or trimmed: only `a` references
@@ -331,7 +321,7 @@ fn promotions_of_a_snapshot_chain_are_limited() {
         matches!(error, DatasetError::TooMany { count: 64, what: "promotions", .. }),
         "{error}"
     );
-    pool.check();
+    assert_exact(&pool.engine);
 }
 
 #[test]
@@ -358,5 +348,5 @@ fn datasets_and_bookmarks_of_a_pool_are_limited_together() {
     let m = BookmarkId { volume: "v".to_owned(), name: "m".to_owned() };
     now(pool.engine.destroy_bookmark(&m)).unwrap();
     now(pool.engine.create_snapshots(&[id("v", "b")])).unwrap();
-    pool.check();
+    assert_exact(&pool.engine);
 }
