@@ -27,8 +27,8 @@ struct Run<'a> {
     title: &'a str,
     target: &'a TargetInfo,
     complete: bool,
-    /// What is known about the target's cache: its size is unknown, it can hold the dataset, or it
-    /// cannot.
+    /// Whether the target's cache can hold the dataset: yes, no, or unknown because the size of the
+    /// cache is unknown.
     cache: Standing,
     /// Number of rows whose verdict is `valid`, so that their figures may be quoted.
     quotable: usize,

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 const TARGET: &str = "iqn.2026-01.org.weir:vms";
 const CLIENT: &str = "iqn.2026-01.org.example:linux";
-/// Second initiator name of the same guest. The target must treat its sessions as those of another
-/// initiator.
+/// Second initiator name of the same guest. The target must treat a session with this name as a
+/// session of another initiator.
 const OTHER: &str = "iqn.2026-01.org.example:other";
 /// Time limit of each wait. If a wait takes longer, the test fails.
 const LIMIT: Duration = Duration::from_mins(1);

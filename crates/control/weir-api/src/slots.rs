@@ -5,7 +5,7 @@
 //! if this owner has its maximum. Otherwise it waits in the queue, unread.
 //!
 //! Invariants:
-//! - the queue has at most [`WAITING_MAX`] connections, including those that are getting a 503;
+//! - the queue has at most [`WAITING_MAX`] connections, including connections that receive a 503;
 //! - at most [`SlotLimits::all`] connections have a slot, and [`SlotLimits::of_root`] more of root;
 //!   at most [`SlotLimits::of_one`] of these are from one other owner;
 //! - a running call is never interrupted; its connection is evicted only after the response was

@@ -118,7 +118,7 @@ fn noise(seed: u64) -> Block {
 }
 
 /// Overwrites blocks of objects or of a volume at random, on a disk that they fill to `percent`.
-/// Prints what the cleaner moved.
+/// Prints the bytes that the cleaner moved.
 fn measure_cleaner(args: &Args, percent: u64) -> Result<(), Box<dyn Error>> {
     let count = args.objects;
     // A block, a compressed slot and their part of the nodes.

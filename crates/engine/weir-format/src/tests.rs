@@ -326,8 +326,8 @@ fn vdev_roles_round_trip_and_impossible_ones_are_refused() {
 fn flipped_bit_in_label_or_uberblock_is_detected() {
     let (config, slot) = (label().encode(), uberblock().encode());
     assert_eq!(Uberblock::decode(&slot), Ok(uberblock()));
-    // Change only the used bytes: no decoder reads the padding after the body, and no checksum
-    // covers it.
+    // Change only the used bytes. No decoder reads the padding after the body, and checksums do not
+    // include it.
     let used = 32 + u32::from_le_bytes(*config[12..].first_chunk().unwrap()) as usize;
     for at in 0..used {
         let mut bytes = config.clone();

@@ -534,7 +534,7 @@ impl Connection {
         self.export.write(offset, bytes).await
     }
 
-    /// Sends the error reply of a long write, of which a part has failed.
+    /// Sends the error reply of a long write after one of its parts failed.
     pub(crate) fn fail_request(&self, request: &Request, error: &ExportError) {
         self.fail(&mut self.out.borrow_mut(), request, error);
     }

@@ -557,8 +557,8 @@ async fn client_waits_for_a_slow_stream_while_the_server_lives() {
     let session = sending(&client, "slow").await;
     let mut stream = client.send_stream(session).await.unwrap();
     assert_eq!(all_of(&mut stream).await, (STREAM_BYTES, Ok(())));
-    // The snapshot `stuck` selects a stream of which the server reports more sent data than
-    // arrives, so the client gives up.
+    // The snapshot `stuck` selects a stream that stalls: the server reports more sent data than
+    // arrives. The client gives up.
     let session = sending(&client, "stuck").await;
     let mut stream = client.send_stream(session).await.unwrap();
     let before = tokio::time::Instant::now();

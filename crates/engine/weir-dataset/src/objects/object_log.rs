@@ -167,7 +167,7 @@ impl Queue {
 pub(crate) struct TakenObjects {
     /// The changes, ordered by LSN.
     pub(crate) records: Vec<QueuedObjectRecord>,
-    /// Objects of which `records` has all queued changes up to its last LSN.
+    /// Objects in this batch: `records` has all their queued changes up to its last LSN.
     objects: Vec<ObjectId>,
 }
 

@@ -146,8 +146,8 @@ impl Engine {
         self.sync_objects(volume, SyncOf::All).await
     }
 
-    /// Makes changes of a dataset with many objects durable that were acknowledged before this
-    /// call: all changes of the namespace, and those of `of`. For a volume, makes all changes
+    /// Makes changes of a dataset with many objects durable: all changes of the namespace and all
+    /// changes of `of` that were acknowledged before this call. For a volume, makes all changes
     /// durable.
     ///
     /// # Durability

@@ -369,7 +369,7 @@ impl<'a> Tree<'a> {
     /// records, and the lost nodes above these records. Skips blocks that earlier versions hold.
     ///
     /// `seen`: addresses of the partial records that walks have followed. `named`: addresses of the
-    /// lost nodes that this walk has visited. Skips both, and adds what it follows and visits.
+    /// lost nodes that this walk has visited. Skips the addresses in both sets, and adds new ones.
     ///
     /// # Errors
     /// The partial record cannot be read.

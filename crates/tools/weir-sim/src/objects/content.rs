@@ -38,7 +38,7 @@ pub(crate) struct ObjectState {
 pub(crate) struct ObjectsState {
     /// Number of namespace changes.
     pub(crate) names: u64,
-    /// The objects, without the one that stores the number of namespace changes.
+    /// The objects, without the object that stores the number of namespace changes.
     pub(crate) objects: BTreeMap<u64, ObjectState>,
 }
 

@@ -193,7 +193,7 @@ impl Load {
     }
 }
 
-/// Starts a sync; when it ends, the expected state has what it made durable.
+/// Starts a sync. When the sync ends, adds the changes that it made durable to the expected state.
 fn start_sync(
     world: &SimWorld,
     engine: &Arc<Engine>,

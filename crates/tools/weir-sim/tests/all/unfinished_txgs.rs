@@ -272,10 +272,9 @@ fn claims_that_do_not_know_each_other_are_both_superseded() {
     assert!(failed.is_empty(), "{} cuts:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Builds a mirror of which only disk 0 has the newest commit of import epoch 100: disk 1 fails
-/// while the server writes the uberblock of commit number `commit` (the claim is number 0). The
-/// server continues on disk 0, writes this commit's txg into the owner slot, and flushes further
-/// changes.
+/// Builds a mirror with the newest commit of import epoch 100 on disk 0 only: disk 1 fails while
+/// the server writes the uberblock of commit number `commit` (the claim is number 0). The server
+/// continues on disk 0, writes this commit's txg into the owner slot, and flushes further changes.
 fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
     let world = SimWorld::from_media(100, machine.disks.clone());
     let cuts = Rc::new(RefCell::new(Vec::new()));

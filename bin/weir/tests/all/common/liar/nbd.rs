@@ -31,7 +31,7 @@ const FLAGS: u16 = 1 | 1 << 2 | 1 << 3;
 const DISCONNECT: u8 = 2;
 /// Error number for a command that the server does not support.
 const EINVAL: u32 = 22;
-/// Time after which the sending thread wakes up even if no reply is due and no new one arrived.
+/// Time after which the sending thread wakes up even if it has no reply to send.
 const LONG: Duration = Duration::from_hours(1);
 
 /// Serves one connection until the client disconnects.
