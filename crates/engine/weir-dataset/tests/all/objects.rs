@@ -15,7 +15,7 @@ use weir_base::{ErrorKind, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{DatasetError, Engine, ObjectChange, SnapshotId, Volume};
 use weir_device::MemoryDevice;
-use weir_format::ObjectSlot;
+use weir_format::{NODE_FANOUT, ObjectSlot};
 
 const DISK_BYTES: usize = 64 << 20;
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -204,6 +204,38 @@ fn object_dataset_matches_a_model() {
         assert!(engine.volumes().is_empty());
         let left = engine.pool().space().live_bytes;
         assert!(left < 256 << 10, "only metadata of the pool is left: {left}");
+    }
+}
+
+/// Regression: a write far beyond the end of an object grows its tree, and a hole in the same txg
+/// covers the new nodes above the old tree. If the cache had evicted these nodes, the commit tried
+/// to read them from disk before they were there, and never freed the old tree.
+#[test]
+fn hole_over_a_tree_that_grows_in_the_same_txg_frees_the_old_tree() {
+    let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));
+    let engine = pool_on(&disk, 64 << 10);
+    now(engine.create_object_dataset("files", LAYER, &[])).unwrap();
+    let volume = engine.volume("files").unwrap();
+    let change = |changes| committing(&engine, volume.change_objects(changes)).unwrap();
+    // An object whose nodes fill the cache.
+    let wide = |leaf: u64| leaf * NODE_FANOUT as u64;
+    change(vec![set_slot(12, 1)]);
+    (0..200).for_each(|leaf| change(vec![write(12, wide(leaf), 1)]));
+    // Trees of one block, of one leaf and of two levels.
+    for (object, last) in [(3, 0), (6, 100), (9, 300)] {
+        change(vec![set_slot(object, 1)]);
+        (0..=last).for_each(|record| change(vec![write(object, record, record + 1)]));
+        now(engine.sync()).unwrap();
+        let size = size_of(object);
+        let hole = ObjectChange::Zero { object: ObjectId(object), size, records: 0..20_000 };
+        // Read the nodes twice, so that the cache evicts new nodes first.
+        for leaf in (0..200).chain(0..200) {
+            now(volume.read_object(ObjectId(12), size, wide(leaf))).unwrap();
+        }
+        change(vec![hole, write(object, 20_000, 7)]);
+        now(engine.sync()).unwrap();
+        assert_exact(&engine);
+        assert_eq!(engine.pool().damaged_since(), None, "object {object}");
     }
 }
 

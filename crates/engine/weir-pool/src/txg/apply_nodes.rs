@@ -333,7 +333,12 @@ impl Apply<'_, '_, '_> {
                 return self.note_leak(self.tree.damaged(&old, source));
             }
             if level > 0 {
-                match self.tree.pool.read_block(&old).await {
+                // A hole can cover a node that this txg wrote, which may not be on disk yet.
+                let node = match self.out.kept(&old) {
+                    Some(kept) => Ok(kept),
+                    None => self.tree.pool.read_block(&old).await,
+                };
+                match node {
                     Ok(node) => {
                         for slot in 0..NODE_FANOUT {
                             let index = index * NODE_FANOUT as u64 + slot as u64;
