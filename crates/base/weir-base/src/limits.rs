@@ -30,6 +30,10 @@ pub const NAMESPACE_QUEUED_BYTES_MAX: u64 = LOG_BATCH_BYTES_MAX as u64;
 /// the most data waits for a commit.
 pub const OBJECTS_QUEUED_BYTES_MAX: u64 = 64 << 20;
 
+/// Minimum of the queued log data of all datasets of a pool, two log batches. Without a minimum, a
+/// pool with little memory would commit for each flush.
+pub const LOG_TOTAL_BYTES_MIN: u64 = 2 * LOG_BATCH_BYTES_MAX as u64;
+
 /// Largest write that is atomic at any offset: a crash leaves either all of the write or none of
 /// it. It is as long as the largest record. Together with the two records that it may change in
 /// part, such a write fits into the space reserved for volumes with a reservation, and into the log

@@ -10,10 +10,13 @@
 //!   later change is logged before it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use weir_base::limits::LOG_QUEUED_BYTES_MAX;
 use weir_base::{BLOCK_BYTES, Lsn, Txg};
 use weir_block::Block;
+
+use crate::objects::log_bytes::{LogBytes, LogTotal};
 
 /// Content of a logged change.
 #[derive(Clone)]
@@ -52,11 +55,10 @@ pub(crate) enum FlushStep {
 }
 
 /// Changes of one object on the way to the intent log.
-#[derive(Default)]
 pub(crate) struct LogQueue {
     /// Changes not yet logged or committed, oldest first.
     records: VecDeque<QueuedRecord>,
-    bytes: u64,
+    bytes: LogBytes,
     /// Newest txg with changes that are not in the queue. Only the commit of this txg makes them
     /// durable.
     skipped: Option<Txg>,
@@ -68,6 +70,18 @@ pub(crate) struct LogQueue {
 }
 
 impl LogQueue {
+    /// An empty queue, which adds its bytes to `total`.
+    pub(crate) fn new(total: &Arc<LogTotal>) -> Self {
+        Self {
+            records: VecDeque::new(),
+            bytes: LogBytes::new(total),
+            skipped: None,
+            acked: Lsn::default(),
+            syncing_acked: Lsn::default(),
+            durable: Lsn::default(),
+        }
+    }
+
     /// LSN of the last acknowledged change.
     pub(crate) fn acked(&self) -> Lsn {
         self.acked
@@ -94,9 +108,9 @@ impl LogQueue {
         if self.skips(txg) {
             return true;
         }
-        self.bytes += payload.queued_bytes();
+        self.bytes.add(payload.queued_bytes());
         self.records.push_back(QueuedRecord { lsn: self.acked, txg, offset, payload });
-        let fits = self.bytes <= LOG_QUEUED_BYTES_MAX;
+        let fits = self.bytes.get() <= self.bytes.bound(LOG_QUEUED_BYTES_MAX);
         if !fits {
             self.drop_until(txg);
         }
@@ -111,7 +125,7 @@ impl LogQueue {
     /// Drops all changes, which releases their memory, and queues none until the commit of `txg`.
     pub(crate) fn drop_until(&mut self, txg: Txg) {
         self.records.clear();
-        self.bytes = 0;
+        self.bytes.clear();
         self.skip_until(txg);
     }
 
@@ -137,7 +151,7 @@ impl LogQueue {
     pub(crate) fn set_durable(&mut self, lsn: Lsn) {
         self.durable = self.durable.max(lsn);
         while let Some(record) = self.records.pop_front_if(|record| record.lsn <= lsn) {
-            self.bytes -= record.payload.queued_bytes();
+            self.bytes.sub(record.payload.queued_bytes());
         }
     }
 
@@ -169,5 +183,33 @@ impl LogQueue {
             records.push(record.clone());
         }
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_queue_is_dropped_and_a_small_one_keeps_its_changes() {
+        const MAX: u64 = 8 << 20;
+        let total = Arc::new(LogTotal::new(MAX));
+        let block = || Payload::One(Block::copy_of(&[1; BLOCK_BYTES]));
+        let mut small = LogQueue::new(&total);
+        small.begin_change();
+        assert!(small.push(Txg(1), 0, block()));
+        let mut large = LogQueue::new(&total);
+        let mut drops = 0;
+        for _ in 0..3_000 {
+            large.begin_change();
+            drops += usize::from(!large.push(Txg(1), 0, block()));
+            assert!(total.bytes() <= MAX / 2 + BLOCK_BYTES as u64);
+        }
+        assert_eq!(drops, 1, "the queue skips the txg once it is dropped");
+        let step = large.next_step(large.acked());
+        assert!(matches!(step, FlushStep::Commit(Txg(1))));
+        assert!(matches!(small.next_step(small.acked()), FlushStep::Log));
+        small.set_durable(small.acked());
+        assert_eq!(total.bytes(), 0);
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod block_map;
 pub(crate) mod dirty;
 pub(crate) mod leaves;
+pub(crate) mod log_bytes;
 pub(crate) mod log_queue;
 pub(crate) mod object;
 pub(crate) mod object_log;

@@ -13,9 +13,9 @@ use weir_pool::{CompressHistory, PartialRecord};
 
 use crate::objects::dirty::{Dirty, DirtyTable};
 use crate::objects::leaves::Leaves;
+use crate::objects::log_bytes::LogTotal;
 use crate::objects::log_queue::LogQueue;
 
-#[derive(Default)]
 pub(crate) struct Object {
     /// Changes of the open txg.
     pub(crate) open: DirtyTable,
@@ -32,6 +32,19 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// An object without changes. Its log queue adds its bytes to `total`.
+    pub(crate) fn new(total: &Arc<LogTotal>) -> Self {
+        Self {
+            open: DirtyTable::default(),
+            counted_holes: 0,
+            syncing: None,
+            partial: BTreeMap::new(),
+            log: LogQueue::new(total),
+            history: CompressHistory::default(),
+            leaves: Leaves::default(),
+        }
+    }
+
     /// Change of a block in the open or syncing txg.
     pub(crate) fn dirty(&self, block: u64) -> Option<Dirty> {
         let syncing = || self.syncing.as_ref().and_then(|syncing| syncing.get(block));

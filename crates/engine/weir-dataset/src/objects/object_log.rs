@@ -23,6 +23,7 @@ use weir_base::{BLOCK_BYTES, Lsn, ObjectId, Txg};
 use weir_block::Block;
 use weir_pool::PlantedBug;
 
+use crate::objects::log_bytes::{LogBytes, LogTotal};
 use crate::objects::log_queue::FlushStep;
 
 /// Memory of a queued change in addition to its payload.
@@ -179,12 +180,11 @@ struct Ended {
     is_reused: bool,
 }
 
-#[derive(Default)]
 pub(crate) struct ObjectLog {
     namespace: Queue,
     objects: BTreeMap<ObjectId, Queue>,
     /// Sum of the bytes of all queues.
-    bytes: u64,
+    bytes: LogBytes,
     /// Objects that queued namespace changes name, each with the LSN of the last such change.
     named: BTreeMap<ObjectId, Lsn>,
     /// Objects that lost their last name in a queued namespace change.
@@ -194,8 +194,21 @@ pub(crate) struct ObjectLog {
 }
 
 impl ObjectLog {
-    /// Queues a change. Returns false if the queue of the namespace exceeds its limit. The log has
-    /// then dropped all changes of the dataset, and only the commit of `txg` makes them durable.
+    /// A log without changes. It adds its bytes to `total`.
+    pub(crate) fn new(total: &Arc<LogTotal>) -> Self {
+        Self {
+            namespace: Queue::default(),
+            objects: BTreeMap::new(),
+            bytes: LogBytes::new(total),
+            named: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Queues a change. Returns false if the queue of the namespace exceeds its limit or has no
+    /// room in the total of the pool. The log has then dropped all changes of the dataset, and only
+    /// the commit of `txg` makes them durable.
     pub(crate) fn push(
         &mut self,
         (lsn, txg): (Lsn, Txg),
@@ -208,9 +221,9 @@ impl ObjectLog {
             LogOrder::Object if self.is_ended(record.object) => {}
             LogOrder::Object => {
                 let queue = self.objects.entry(record.object).or_default();
-                self.bytes += queue.push(change);
+                self.bytes.add(queue.push(change));
                 if queue.bytes > OBJECT_QUEUED_BYTES_MAX {
-                    self.bytes -= queue.skip(txg);
+                    self.bytes.sub(queue.skip(txg));
                 }
             }
             LogOrder::Namespace { names, ends } => {
@@ -223,15 +236,14 @@ impl ObjectLog {
                     self.end(*object, lsn, bug);
                 }
                 self.named.extend(names.iter().map(|object| (*object, lsn)));
-                self.bytes += self.namespace.push(change);
+                self.bytes.add(self.namespace.push(change));
                 if self.namespace.bytes > NAMESPACE_QUEUED_BYTES_MAX {
                     self.clear();
                     return false;
                 }
             }
         }
-        self.keep_total(txg);
-        true
+        self.keep_bound(txg)
     }
 
     /// True if an object has no name, so that its changes are not logged.
@@ -252,7 +264,7 @@ impl ObjectLog {
         while let Some(change) = queue.records.pop_back_if(|change| change.lsn > keep) {
             let bytes = change.record.queued_bytes();
             queue.bytes -= bytes;
-            self.bytes -= bytes;
+            self.bytes.sub(bytes);
         }
         queue.skip = queue.skip.filter(|skip| skip.first <= keep);
         if queue.is_idle() {
@@ -260,28 +272,46 @@ impl ObjectLog {
         }
     }
 
-    /// While all queues together exceed their limit, drops the changes of the object with the
-    /// largest queue. The commit of `txg` makes these changes durable.
-    fn keep_total(&mut self, txg: Txg) {
-        while self.bytes > OBJECTS_QUEUED_BYTES_MAX {
-            let largest = self.objects.values_mut().max_by_key(|queue| queue.bytes);
-            let largest = largest.expect("the namespace alone is below its limit");
-            self.bytes -= largest.skip(txg);
+    /// If all queues together exceed their bound, drops the changes of the objects with the largest
+    /// queues, and if the namespace alone exceeds it, all changes. The commit of `txg` makes these
+    /// changes durable. Returns false after the second case.
+    fn keep_bound(&mut self, txg: Txg) -> bool {
+        let bound = self.bytes.bound(OBJECTS_QUEUED_BYTES_MAX);
+        if self.bytes.get() <= bound {
+            return true;
         }
+        let mut queues: Vec<&mut Queue> = self.objects.values_mut().collect();
+        queues.sort_unstable_by_key(|queue| Reverse(queue.bytes));
+        // Drops an eighth more than needed, so that the next changes of many small objects do not
+        // sort all queues again.
+        for queue in queues {
+            if self.bytes.get() <= bound - bound / 8 {
+                break;
+            }
+            self.bytes.sub(queue.skip(txg));
+        }
+        let fits = self.bytes.get() <= bound;
+        if !fits {
+            self.clear();
+        }
+        fits
     }
 
     /// Drops all changes of the dataset, but keeps the registered syncs. The caller makes the
     /// changes durable by a commit of the open txg, or discards them.
     pub(crate) fn clear(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        *self = Self { waiting, ..Self::default() };
+        self.bytes.clear();
+        self.namespace = Queue::default();
+        self.objects.clear();
+        self.named.clear();
+        self.ended.clear();
     }
 
     /// Removes the changes that the commit of `txg` made durable: all up to `lsn`. Queues that
     /// waited for this commit can be logged again.
     pub(crate) fn settle(&mut self, txg: Txg, lsn: Lsn) {
         for queue in self.objects.values_mut().chain([&mut self.namespace]) {
-            self.bytes -= queue.pop_until(lsn);
+            self.bytes.sub(queue.pop_until(lsn));
             queue.skip = queue.skip.filter(|skip| skip.txg > txg);
         }
         self.forget_durable(lsn);
@@ -398,10 +428,10 @@ impl ObjectLog {
         let Some(last) = taken.records.last() else { return };
         for object in &taken.objects {
             if let Some(queue) = self.objects.get_mut(object) {
-                self.bytes -= queue.pop_until(last.lsn);
+                self.bytes.sub(queue.pop_until(last.lsn));
             }
         }
-        self.bytes -= self.namespace.pop_until(last.lsn);
+        self.bytes.sub(self.namespace.pop_until(last.lsn));
         self.forget_durable(last.lsn);
     }
 }

@@ -17,6 +17,7 @@ use weir_block::Block;
 use weir_format::{NODE_SHIFT, ObjectSlot, TreeRoot};
 
 use crate::objects::dirty::{Dirty, DirtyTable};
+use crate::objects::log_bytes::LogTotal;
 use crate::objects::object_log::ObjectLog;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -194,7 +195,6 @@ impl DirtyObject {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct ObjectSet {
     /// Changes of the open txg.
     pub(crate) open: ObjectChanges,
@@ -207,6 +207,16 @@ pub(crate) struct ObjectSet {
 }
 
 impl ObjectSet {
+    /// A set without changes. Its log adds its bytes to `total`.
+    pub(crate) fn new(total: &Arc<LogTotal>) -> Self {
+        Self {
+            open: ObjectChanges::default(),
+            syncing: None,
+            slot_blocks: BTreeMap::new(),
+            log: ObjectLog::new(total),
+        }
+    }
+
     /// Returns the newest value that `of` finds in the changes of an object: from the open txg, or
     /// else from the syncing txg.
     fn newest<T>(&self, object: ObjectId, of: impl Fn(&DirtyObject) -> Option<T>) -> Option<T> {
@@ -290,7 +300,7 @@ mod tests {
     #[test]
     fn table_blocks_are_kept_while_a_change_needs_them() {
         let zeros = || Block::copy_of(&[0; BLOCK_BYTES]);
-        let mut set = ObjectSet::default();
+        let mut set = ObjectSet::new(&Arc::new(LogTotal::new(u64::MAX)));
         set.slot_blocks.extend((0..4).map(|index| (index, zeros())));
         set.open.add(write(5, 0));
         set.freeze();

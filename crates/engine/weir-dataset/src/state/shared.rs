@@ -10,17 +10,19 @@
 //!   the last commit, less the reserved space: a commit always finds space;
 //! - live data never uses the reserve, so the cleaner can always free segments.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
-use weir_base::limits::REUSE_AFTER_TXGS;
+use weir_base::limits::{LOG_TOTAL_BYTES_MIN, REUSE_AFTER_TXGS};
 use weir_base::property::{COMPRESSION, DEDUPE, Key, READ_ONLY, Value};
 use weir_base::{BLOCK_BYTES, RecordSize, Txg};
 use weir_format::{Compression, DatasetKind, NODE_FANOUT, PoolRecord, Properties, TreeRoot};
 use weir_pool::{LostOwners, Pool, PoolError};
 
 use crate::error::DatasetError;
+use crate::objects::log_bytes::LogTotal;
 use crate::objects::record::VolumeSize;
 use crate::state::directory_losses::DirectoryLosses;
 use crate::state::limits::OVERWRITE_BYTES;
@@ -174,6 +176,8 @@ pub(crate) struct Core {
     /// Signals commit progress. `Notify` wakes waiters in FIFO order. Within a tokio runtime a
     /// `watch` picks one at random, which would make simulations unreplayable.
     news: Notify,
+    /// Memory of the log queues of all datasets.
+    pub(crate) log_total: Arc<LogTotal>,
     /// Held by the task that writes the intent log. Changes of tasks that wait for this lock are
     /// logged together (group commit).
     pub(crate) log_writer: Mutex<()>,
@@ -209,6 +213,7 @@ impl Core {
             wake_committer: Notify::new(),
             progress: parking_lot::Mutex::new(Progress { committed, poisoned: false }),
             news: Notify::new(),
+            log_total: Arc::new(LogTotal::new(0)),
             log_writer: Mutex::new(()),
             committer: Mutex::new(()),
             pool,
@@ -218,10 +223,11 @@ impl Core {
         core
     }
 
-    /// Sets the budget of dirty data.
+    /// Sets the budget of dirty data, and the maximum of the log queues: half of this budget.
     pub(crate) fn set_dirty_max(&self, bytes: u64) {
         let blocks = (bytes / BLOCK_BYTES as u64).max(16);
         self.dirty_blocks_max.store(blocks, Ordering::Release);
+        self.log_total.set_max((bytes / 2).max(LOG_TOTAL_BYTES_MIN));
     }
 
     fn dirty_max(&self) -> u64 {

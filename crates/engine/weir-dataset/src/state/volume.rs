@@ -191,8 +191,8 @@ impl Volume {
     pub(crate) fn new(core: Arc<Core>, record: DatasetRecord, record_dirty: bool) -> Self {
         let state = State {
             record_dirty,
-            object: Object::default(),
-            objects: record.objects.is_some().then(Box::default),
+            object: Object::new(&core.log_total),
+            objects: record.objects.is_some().then(|| Box::new(ObjectSet::new(&core.log_total))),
             announced_clones: Vec::new(),
             clones: Vec::new(),
             syncing_clones: Vec::new(),

@@ -35,7 +35,7 @@ struct Model {
 impl Model {
     fn new(bug: PlantedBug) -> Self {
         Self {
-            log: ObjectLog::default(),
+            log: ObjectLog::new(&Arc::new(LogTotal::new(u64::MAX))),
             bug,
             txg: Txg(1),
             acked: Lsn(0),
@@ -54,11 +54,11 @@ impl Model {
         if self.skip == Some(self.txg) {
             return;
         }
-        let before = self.log.bytes;
+        let before = self.log.bytes.get();
         if !self.log.push((self.acked, self.txg), record, self.bug) {
             self.skip = Some(self.txg);
         }
-        self.drops += usize::from(self.log.bytes + (1 << 20) < before);
+        self.drops += usize::from(self.log.bytes.get() + (1 << 20) < before);
     }
 
     /// Next step of a sync, as `volume::flush` determines it.
@@ -247,7 +247,7 @@ fn run(seed: u64, bug: PlantedBug) -> (usize, usize) {
         }
     }
     let queues = model.log.objects.values().chain([&model.log.namespace]);
-    assert_eq!(queues.map(|queue| queue.bytes).sum::<u64>(), model.log.bytes);
+    assert_eq!(queues.map(|queue| queue.bytes).sum::<u64>(), model.log.bytes.get());
     (model.drops, model.cuts)
 }
 
@@ -268,7 +268,7 @@ fn planted_bugs_break_the_promise() {
 
 #[test]
 fn queues_stay_below_their_total() {
-    let mut log = ObjectLog::default();
+    let mut log = ObjectLog::new(&Arc::new(LogTotal::new(u64::MAX)));
     let block = Block::copy_of(&[7; BLOCK_BYTES]);
     let record = |object| ObjectRecord {
         object: ObjectId(object),
@@ -280,9 +280,60 @@ fn queues_stay_below_their_total() {
     let mut most = 0;
     for lsn in 1..=400 {
         assert!(log.push((Lsn(lsn), Txg(1)), record(1 + lsn % 40), PlantedBug::None));
-        most = most.max(log.bytes);
+        most = most.max(log.bytes.get());
     }
     assert!((OBJECTS_QUEUED_BYTES_MAX / 2..=OBJECTS_QUEUED_BYTES_MAX).contains(&most), "{most}");
     log.settle(Txg(1), Lsn(400));
-    assert!(log.bytes == 0 && log.objects.is_empty());
+    assert!(log.bytes.get() == 0 && log.objects.is_empty());
+}
+
+#[test]
+fn logs_of_several_datasets_stay_below_the_total_of_the_pool() {
+    const MAX: u64 = 8 << 20;
+    let total = Arc::new(LogTotal::new(MAX));
+    let mut logs: Vec<_> = (0..40).map(|_| ObjectLog::new(&total)).collect();
+    let mut most = 0;
+    let mut drops = 0;
+    for lsn in 1..=30_000 {
+        let mut record = namespace_record(lsn % 7);
+        if lsn % 3 != 0 {
+            record.order = LogOrder::Object;
+        }
+        record.payload = vec![0; 1_000];
+        // The first dataset changes as much as all others together.
+        let log = if lsn % 2 == 0 { &mut logs[0] } else { &mut logs[lsn as usize / 2 % 40] };
+        drops += usize::from(!log.push((Lsn(lsn), Txg(1)), record, PlantedBug::None));
+        most = most.max(total.bytes());
+    }
+    assert!((MAX / 2..=MAX).contains(&most) && drops > 0, "{most} bytes, {drops} drops");
+    let small = logs[1].bytes.get();
+    assert!(small > 0, "a log with few bytes is not dropped for the large one");
+    drop(logs);
+    assert_eq!(total.bytes(), 0);
+}
+
+#[test]
+fn many_small_queues_are_not_searched_for_each_change() {
+    let total = Arc::new(LogTotal::new(u64::MAX));
+    let mut log = ObjectLog::new(&total);
+    let mut drops = 0;
+    for lsn in 1..=200_000 {
+        let before = log.bytes.get();
+        let mut record = namespace_record(lsn);
+        record.order = LogOrder::Object;
+        record.payload = vec![0; 1_000];
+        assert!(log.push((Lsn(lsn), Txg(1)), record, PlantedBug::None));
+        drops += usize::from(log.bytes.get() < before);
+    }
+    assert!((1..=30).contains(&drops), "{drops} searches");
+}
+
+fn namespace_record(object: u64) -> ObjectRecord {
+    ObjectRecord {
+        object: ObjectId(object),
+        kind: 16,
+        order: LogOrder::Namespace { names: Vec::new(), ends: Vec::new() },
+        payload: Vec::new(),
+        blocks: Vec::new(),
+    }
 }
