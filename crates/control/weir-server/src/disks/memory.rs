@@ -2,16 +2,6 @@
 //!
 //! The budgets of connections and pools enforce the split; bin/weir parses the command line.
 //!
-//! ```text
-//! --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD and iSCSI
-//!                   pools        the rest, in equal shares for the open pools; of each share
-//!                                38 % caches (blocks, nodes, segment tables, dedupe index),
-//!                                42 % data not yet written, 20 % in-flight I/O and bookkeeping
-//! in addition       PROCESS_BYTES_MAX: program, threads, fixed memory of each connection,
-//!                   management calls; ISCSI_BYTES_MAX if iSCSI is served, TLS_BYTES_MAX if NBD
-//!                   clients use TLS
-//! ```
-//!
 //! Invariant: resident memory stays below [`MemoryPlan::resident_max_bytes`].
 
 use weir_api::types::{MemoryPart, MemoryUse};
@@ -44,7 +34,17 @@ pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 /// Overhead of the memory allocator, in percent of `--memory`.
 const SLACK_PERCENT: u64 = 10;
 
-/// The split of the server's memory; see the header of this file.
+/// The split of the server's memory.
+///
+/// ```text
+/// --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD and iSCSI
+///                   pools        the rest, in equal shares for the open pools; of each share
+///                                38 % caches (blocks, nodes, segment tables, dedupe index),
+///                                42 % data not yet written, 20 % in-flight I/O and bookkeeping
+/// in addition       PROCESS_BYTES_MAX: program, threads, fixed memory of each connection,
+///                   management calls; ISCSI_BYTES_MAX if iSCSI is served, TLS_BYTES_MAX if NBD
+///                   clients use TLS
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     /// Value of the option `--memory`.
