@@ -1,16 +1,9 @@
-//! Quotas and reservations: how much space a volume may still take, and how much space the pool
-//! reserves for the volume.
+//! Quotas and reservations: space that a volume may still take, and space reserved for a volume.
 //!
 //! `properties` sets quotas and reservations; `state::shared` measures the space of the whole pool.
 //!
-//! A volume claims the larger of two amounts: the worst-case cost of its dirty data, and its
-//! shortfall, the unused part of its reservation. The sum of all claims never exceeds the space of
-//! the pool. So a write that a reservation covers changes no sum and always finds space; any other
-//! write can use unreserved space only. The shortfall of a reservation is the part that the volume
-//! and its snapshots do not use. The shortfall of a refreservation counts only the volume's own
-//! data, without data that snapshots hold: after each snapshot all data may be overwritten again.
-//!
 //! Invariants:
+//! - I30: the claims of all volumes ([`Volume::measure_limits`]) fit into the space of the pool;
 //! - a volume and its snapshots never exceed their quota: dirty data counts at its worst-case cost
 //!   until the commit determines its actual cost;
 //! - a reservation is counted as claimed before the space is checked, so two reservations cannot
@@ -198,6 +191,11 @@ impl Volume {
 
     /// Recomputes the limits of a volume, after a commit and after a change of a property. Returns
     /// the increase of the volume's reserved bytes.
+    ///
+    /// A volume claims the larger of two amounts: the worst-case cost of its dirty data, and its
+    /// [`shortfall`]. So a write that a reservation covers changes no sum and always finds space.
+    /// Any other write can use unreserved space only. From the request for a snapshot until the
+    /// snapshot exists, the volume claims the sum of both amounts.
     pub(crate) fn measure_limits(&self, state: &mut State) -> u64 {
         let properties = &state.record.properties;
         let promised = properties.reservation_bytes().max(properties.refreservation_bytes());

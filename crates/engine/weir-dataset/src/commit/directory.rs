@@ -2,15 +2,12 @@
 //!
 //! weir-format decodes the directory entries (dataset records); `txg` stores changed ones.
 //!
-//! Invariants:
+//! Invariants (docs/decisions/0021):
 //! - an unreadable entry or node affects only the datasets whose entries it contains;
-//! - commits leave an unreadable part of the directory unchanged and free no block born before the
-//!   import, so a later import that can read the part has its datasets with all their data. Only
-//!   [`Engine::discard_lost_datasets`], which an administrator calls, abandons the part;
-//! - an import fails without `force` if the top node is unreadable, or if the log has writes to
-//!   datasets with unreadable entries;
-//! - an import also fails without `force` if disks are missing that may hold the unreadable part;
-//! - the entries of snapshots and bookmarks whose volume is unreadable stay unchanged;
+//! - until [`Engine::discard_lost_datasets`], commits change neither an unreadable part nor the
+//!   entries of snapshots and bookmarks whose volume is unreadable, and free no block born before
+//!   the import;
+//! - without `force`, an import that could lose data because of such a part fails (`read`);
 //! - no volume frees blocks that a clone shares with a lost origin;
 //! - no rollback or promotion changes a snapshot chain that may have unreadable snapshots.
 
@@ -83,7 +80,8 @@ impl Engine {
 
 impl Engine {
     /// Abandons the datasets with unreadable records, and the snapshots and bookmarks without their
-    /// volume. A recount frees the space that only they use.
+    /// volume. A recount frees the space that only they use. An administrator requests this call:
+    /// before it, an import that can read the parts has their datasets with all their data.
     ///
     /// # Durability
     /// The change is on disk when this returns.
@@ -146,7 +144,8 @@ impl Directory {
     ///
     /// # Errors
     /// Unless `force`: `DirectoryLost` if the top node is unreadable, `LossWhileMissing` if missing
-    /// disks may have the unreadable parts.
+    /// disks may have the unreadable parts. If the log has writes to datasets with unreadable
+    /// entries, `replay::refuse_logged_for_unread` then fails the import with `LoggedForLost`.
     #[boxed(?Send)]
     pub(crate) async fn read(pool: &Pool, force: bool) -> Result<Self, DatasetError> {
         let (root, next_dataset) = pool.datasets();

@@ -1,5 +1,4 @@
-//! Block clone: the blocks of a range become references to the blocks of another range; no data is
-//! copied.
+//! Block clone: turns the blocks of a range into references to the blocks of another range.
 //!
 //! weir-pool counts references; `volume_copy` copies whole volumes.
 //!
@@ -7,13 +6,10 @@
 //! - a clone is part of one txg, never of the intent log; it is acknowledged when that txg is
 //!   committed;
 //! - a clone reads its source in the tree of the previous txg, takes its references before the txg
-//!   frees anything, and precedes the txg's writes to the destination. So ranges may overlap, and a
-//!   write acknowledged during a clone is kept;
-//! - a partial change of a destination record waits from the announcement of a clone
-//!   ([`Announced`]) until the clone is durable. A commit follows the announcement, so the txg of
-//!   the clone has no record that was completed with content from before the clone;
-//! - a clone that cannot be made, for example of a damaged range, fails by itself. The txg
-//!   succeeds.
+//!   frees anything, and precedes the txg's writes to the destination;
+//! - I22: the txg of a clone has no record of the destination that was completed with content from
+//!   before the clone ([`Announced`]);
+//! - a clone that cannot be made (of a damaged range, for example) fails alone; its txg succeeds.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,9 +36,10 @@ const FANOUT: u64 = NODE_FANOUT as u64;
 /// Maximum bytes that one reference adds to the reference tables.
 const COUNT_BYTES: u64 = 8;
 
-/// Records of a volume that a clone is about to replace. While these records are announced, a
-/// partial change of one of them waits for the commit of the clone before it loads the rest of the
-/// record.
+/// Records of a volume that a clone is about to replace. From the announcement until the clone is
+/// durable, a partial change of one of these records waits before it loads the rest of the record
+/// ([`State::is_becoming_clone`]). A commit follows the announcement, so it stores each record that
+/// was completed before.
 struct Announced<'a> {
     volume: &'a Volume,
     records: Range<u64>,
@@ -95,7 +92,7 @@ impl Engine {
     ///
     /// The clone replaces all writes acknowledged before this call. Of a concurrent write to a
     /// block, either the clone or the write comes last, as a whole. Once a piece is part of a txg,
-    /// later writes to that piece are kept.
+    /// later writes to that piece are kept, because a txg applies its writes after its clones.
     ///
     /// # Durability
     /// The clone is on disk when this returns `Ok`. A crash before that leaves each piece complete

@@ -1,21 +1,14 @@
 //! Damage in volumes and snapshots: finds the versions that share damaged data, and stores and
 //! clears the list of permanent errors.
 //!
-//! weir-pool (`damage`) has the list, weir-format its records on disk. `named` describes the damage
-//! for users.
-//!
-//! Entries come from reads of clients and of the engine that end with a `Data` error, from scrubs
-//! and resilvers, and from commits. An entry has the damaged records of a volume and the versions
-//! that contain them. The entry is removed when no version contains the records any more (the
-//! volume overwrote or trimmed them and no snapshot has them), or when a scrub reads them from
-//! disk. Nothing else removes an entry: no restart, no export, no partial read, no `pool clear`.
+//! weir-pool (`damage`) has the list, weir-format its records; `named` describes the damage.
 //!
 //! Invariants:
-//! - if a read ends with a `Data` error, its records are on the list before the caller has the
-//!   error;
+//! - if a read ends with a `Data` error, its records are listed before the caller has the error;
 //! - an entry for a volume's head was made under the volume's lock, for its current root;
-//! - a commit after a change of the list stores the list, at most once every few seconds; a pool
-//!   without damage stores nothing;
+//! - an entry stays until no version contains its records, or until a scrub reads them from disk;
+//! - the next commit after a change of the list stores the list; a pool without damage stores
+//!   nothing;
 //! - the loss of the stored list, or of a part of the list, prevents no import.
 
 use std::ops::Range;
@@ -277,7 +270,11 @@ impl Engine {
     }
 
     /// Finds the other versions and volumes that share damaged records of new permanent errors, and
-    /// removes entries that no version contains any more.
+    /// removes entries that no version contains any more: the volume overwrote or trimmed the
+    /// records, and every snapshot that had them is destroyed.
+    ///
+    /// Entries come from reads of clients and of the engine that end with a `Data` error, from
+    /// scrubs and resilvers, and from commits.
     #[boxed(?Send)]
     pub(crate) async fn settle_damage(&self) {
         for _ in 0..ROUNDS_MAX {
@@ -391,7 +388,7 @@ impl Engine {
 
     /// Runs after a scrub: finds all references to damaged shared blocks, and reads the listed
     /// records from disk again. If the scrub visited everything (`saw_all`), removes intact records
-    /// from the list.
+    /// from the list. A restart, an export, a partial read and `pool clear` remove no entry.
     #[boxed(?Send)]
     pub(crate) async fn conclude_damage(&self, saw_all: bool) -> Result<(), DatasetError> {
         self.find_shared_damage().await?;

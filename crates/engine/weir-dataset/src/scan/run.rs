@@ -7,10 +7,8 @@
 //! - a scan begins after a commit: its segments then include all writes that were in flight when a
 //!   leg reconnected, and a replay needs none of the older log batches;
 //! - a leg counts as up to date only from a commit after everything that it missed was found,
-//!   copied, read back and flushed; after an earlier failure the leg stays stale and the resilver
-//!   restarts;
-//! - a scrub of an earlier import epoch, restored by the server, resumes at its position. Such a
-//!   scrub reads only a part of the pool, so it clears no permanent errors.
+//!   copied, read back and flushed; after an earlier failure the resilver restarts;
+//! - a scrub that resumes after an import checks only a part, so it clears no permanent errors.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -93,8 +91,8 @@ impl Engine {
         Ok(Outcome::Changed)
     }
 
-    /// Restores the newest scan of an earlier import epoch of the pool. A running scrub resumes at
-    /// `place`; a paused scrub stays paused there.
+    /// Restores the newest scan of an earlier import epoch of the pool, which the server stored. A
+    /// running scrub resumes at `place`; a paused scrub stays paused there.
     pub fn restore_scan(&self, status: ScanStatus, place: ScanPlace) {
         let mut wanted = self.scans.wanted.lock();
         if *wanted != Wanted::Nothing {

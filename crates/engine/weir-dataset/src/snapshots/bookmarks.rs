@@ -3,13 +3,9 @@
 //!
 //! `streams::send` sends streams that begin at a bookmark.
 //!
-//! A bookmark belongs to the volume in its name and stays with that volume. After a promotion the
-//! bookmark's txg may lie in the snapshot chain of the volume's origin: the volume with that chain
-//! is the bookmark's *home*.
-//!
 //! Invariants:
-//! - the snapshot chain of a bookmark's home contains the bookmark's txg: a volume that rolls back
-//!   to an earlier txg loses the bookmark;
+//! - the snapshot chain of a bookmark's home ([`Engine::home_of`]) contains the bookmark's txg: a
+//!   volume that rolls back to an earlier txg loses the bookmark;
 //! - a volume's bookmarks are ordered by txg.
 
 use std::sync::Arc;
@@ -141,7 +137,9 @@ impl Engine {
         DatasetError::NoBookmark { name: self.bookmark_name(id) }
     }
 
-    /// Returns the volume whose snapshot chain contains the txg of a bookmark of `volume`.
+    /// Returns the *home* of a bookmark of `volume`: the volume whose snapshot chain contains the
+    /// bookmark's txg. A bookmark belongs to the volume in its name and stays with that volume.
+    /// After a promotion the txg may lie in the snapshot chain of the volume's origin.
     pub(crate) fn home_of(&self, mut volume: Arc<Volume>, txg: Txg) -> Option<Arc<Volume>> {
         loop {
             let origin = descent(&volume.state.lock().record).origin;

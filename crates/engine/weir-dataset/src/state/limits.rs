@@ -36,7 +36,13 @@ pub(crate) fn by_refreservation(properties: &Properties, usage: VolumeUsage) -> 
     properties.refreservation_bytes().min(PROMISE_MAX).saturating_sub(usage.born)
 }
 
-/// Bytes that the pool reserves for a volume in addition to its used space.
+/// Bytes that the pool reserves for a volume in addition to its used space: the larger shortfall of
+/// its reservation and its refreservation. Each shortfall is at least [`OVERWRITE_BYTES`], or the
+/// whole reservation if that is smaller.
+///
+/// The shortfall of a reservation is the part that the volume and its snapshots do not use. The
+/// shortfall of a refreservation counts only the volume's own data, without data that snapshots
+/// hold: after each snapshot, clients may overwrite all data again.
 pub(crate) fn shortfall(properties: &Properties, usage: VolumeUsage) -> u64 {
     let kept = |promised: u64, lacks: u64| lacks.max(promised.min(OVERWRITE_BYTES));
     let reservation_bytes = properties.reservation_bytes().min(PROMISE_MAX);

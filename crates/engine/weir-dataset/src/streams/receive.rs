@@ -1,12 +1,11 @@
 //! Receive: a stream creates a volume, or updates a volume from one snapshot to the next.
 //!
-//! weir-format defines the stream; the caller supplies its bytes; `state::volume` writes the
-//! blocks. `objects` applies the stream of a dataset with many objects.
+//! weir-format defines the stream, the caller supplies its bytes, `state::volume` writes the
+//! blocks, `objects` applies the stream of a dataset with many objects.
 //!
 //! Invariants:
 //! - from the first change to the final snapshot no other task changes the volume;
-//! - the same txg stores received data and the resume position, so the stream resumes there after a
-//!   crash;
+//! - the same txg stores received data and the resume position ([`Receiver`]);
 //! - the final snapshot exists if and only if the whole stream was received, and then has the
 //!   content of the sender's snapshot;
 //! - a refused stream leaves nothing behind; an interrupted stream can resume;
@@ -104,7 +103,8 @@ pub struct Received {
 }
 
 /// Receive in progress. Dropping it interrupts the stream: received data is kept, and the stream
-/// can resume.
+/// can resume. After a crash it resumes at the position of the last committed txg, because the txg
+/// with received data also stores the position.
 pub struct Receiver {
     engine: Arc<Engine>,
     spec: ReceiveSpec,

@@ -5,12 +5,11 @@
 //! Invariants:
 //! - prefix rule: a batch holds queued changes of a volume in order and without gaps, from the
 //!   oldest on, so a crash leaves a prefix of the volume's acknowledged changes;
-//! - the changes of a dataset with many objects follow the closure rule of `objects::object_log`;
+//! - a dataset with many objects follows the closure rule of `objects::object_log` instead;
 //! - all parts of a change are in one batch;
 //! - a change of txg N+1 is never logged before a change of txg N that is neither logged nor
 //!   committed: a volume whose queue overflowed waits for that commit first;
-//! - one task at a time writes a batch; the next batch contains the changes of tasks that wait for
-//!   it.
+//! - one task at a time writes a batch ([`Engine::log_round`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -178,7 +177,8 @@ impl Engine {
     }
 
     /// Logs one batch: the queued changes of volume `first`, then those of every other volume with
-    /// a waiting flush.
+    /// a waiting flush. The caller holds `log_writer`; tasks that wait for it find their changes in
+    /// this batch or in the next one.
     #[boxed(?Send)]
     async fn log_round(&self, first: weir_base::DatasetId) -> Result<(), DatasetError> {
         let mut volumes: Vec<Arc<Volume>> =
