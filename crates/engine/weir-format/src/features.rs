@@ -1,9 +1,5 @@
 //! Feature flags at the end of the label's body.
 //!
-//! A flag marks a structure on disk that not every Weir of this format version handles. Each flag
-//! that is set carries a text that names the version of Weir that is needed, so that an older Weir
-//! can print this text.
-//!
 //! Not here: setting a flag before the first structure that needs it (weir-pool).
 //!
 //! Invariants:
@@ -37,7 +33,9 @@ pub struct Feature {
     pub needs: String,
 }
 
-/// The flags of a pool.
+/// The flags of a pool. A flag marks a structure on disk that not every Weir of this format version
+/// handles. Each flag that is set carries a text that names the version of Weir that is needed, so
+/// that an older Weir can print this text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Flags that every reader must know, by number.

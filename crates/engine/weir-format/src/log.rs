@@ -1,26 +1,14 @@
 //! Intent log batches: make a flush durable before the commit of its txg.
 //!
-//! The ring, group commit and replay are in weir-pool.
+//! weir-pool has the ring and the replay, weir-dataset the group commit.
 //!
 //! Invariants:
-//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units. Each 512-byte sector ends with
-//!   a stamp: a checksum and the batch number. The checksum covers the sector's content, its
-//!   position, its batch, and whether the batch begins there. Each sector therefore shows, without
-//!   other sectors, whether batch `k` wrote it and whether it was damaged later ([`Part`]). A torn
-//!   batch misses sectors; a damaged batch has sectors that no write of batch `k` left
-//!   (docs/decisions/0014);
-//! - the batch number is the last part of a stamp, so that a partly written sector still has the
-//!   old number;
-//! - the log records are stored as one LZ4 block if that makes the batch at least one unit shorter.
-//!   The decoder checks each length before it allocates that many bytes;
+//! - a batch is one contiguous write of whole [`ALIGN_BYTES`] units;
+//! - each sector of 512 bytes shows, without other sectors, whether batch `k` wrote it and whether
+//!   it was damaged later ([`Part`]);
 //! - batch `k + 1` is written after batch `k` is durable. An intact sector of a later batch proves
-//!   that batch `k` was acknowledged.
-//!
-//! ```text
-//! content: | header 48 B | record 48 B | payload | record 48 B | payload | ... | zeros |
-//!                        |<----------------- raw, or one LZ4 block --------------->|
-//! sectors: | 488 B of content | stamp 24 B | 488 B of content | stamp 24 B | ... to 4 KiB |
-//! ```
+//!   that batch `k` was acknowledged;
+//! - the decoder checks each length before it allocates that many bytes.
 
 use weir_base::{DatasetId, Guid, Lsn, ObjectId, Txg};
 use weir_codec::checksum::xxh3_64;
@@ -35,8 +23,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"WEIRLOGB");
 
 /// Alignment and granularity of batches in the ring.
 pub const ALIGN_BYTES: usize = 4096;
-/// Length of a sector: each sector has a stamp, because a sector is the smallest unit that a disk
-/// writes atomically.
+/// Length of a sector: each sector has a stamp, because disks write whole sectors of at least this
+/// size.
 pub const SECTOR_BYTES: usize = 512;
 /// Length of a stamp.
 pub const STAMP_BYTES: usize = 24;
@@ -157,6 +145,12 @@ pub struct BatchBuilder {
 }
 
 /// A finished batch whose length is known; [`Self::finish`] encodes it.
+///
+/// ```text
+/// content: | header 48 B | record 48 B | payload | record 48 B | payload | ... | zeros |
+///                        |<----------------- raw, or one LZ4 block --------------->|
+/// sectors: | 488 B of content | stamp 24 B | 488 B of content | stamp 24 B | ... to 4 KiB |
+/// ```
 pub struct PackedBatch {
     stored: Vec<u8>,
     raw_bytes: u32,
@@ -196,7 +190,8 @@ pub struct SectorPlace {
     pub is_first: bool,
 }
 
-/// State of one sector in the range of a batch.
+/// State of one sector in the range of a batch. A torn batch misses sectors; a damaged batch has
+/// sectors that no write of the batch left (docs/decisions/0014).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The sector is intact: it has the content that the batch wrote.
@@ -215,6 +210,10 @@ impl BatchId {
 
     /// Stamps each sector of this batch. `offset`: byte offset in the log region at which the batch
     /// will be written.
+    ///
+    /// The checksum covers the sector's content, its position, its batch, and whether the batch
+    /// begins there. The batch number is the last part of the stamp, so that a partly written
+    /// sector still has the old number.
     pub fn stamp(&self, offset: u64, batch: &mut [u8]) {
         for (place, bytes) in sectors_of(offset).zip(batch.as_chunks_mut::<SECTOR_BYTES>().0) {
             let (content, stamp) = bytes.split_at_mut(SECTOR_CONTENT_BYTES);

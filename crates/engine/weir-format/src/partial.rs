@@ -1,19 +1,10 @@
 //! A partial record: the known blocks of a record whose other blocks were lost.
 //!
-//! If the intent log has writes to a part of an unreadable record, replay stores a partial record
-//! in its place. Weir versions without partial records read a partial record as a damaged record,
-//! because no other raw record is shorter than its record size.
-//!
 //! Not here: creation (weir-dataset's replay), reading and storing (weir-pool).
 //!
 //! Invariants:
 //! - the stored form is a header and the known blocks in their order, nothing else;
 //! - at least one block of the record is unknown.
-//!
-//! ```text
-//! 0    magic:8 | rest:32 | known:32 | index:8 | zeros:48
-//! 128  the known blocks, 4096 bytes each
-//! ```
 
 use weir_base::BLOCK_BYTES;
 use weir_base::RecordSize;
@@ -31,7 +22,14 @@ const KNOWN_BYTES: usize = 32;
 const INDEX_OFFSET: usize = KNOWN_OFFSET + KNOWN_BYTES;
 const INDEX_BYTES: usize = 8;
 
-/// Header of a partial record.
+/// Header of a partial record. If the intent log has writes to a part of an unreadable record,
+/// replay stores a partial record in its place. Weir versions without partial records read a
+/// partial record as a damaged record, because no other raw record is shorter than its record size.
+///
+/// ```text
+/// 0    magic:8 | rest:32 | known:32 | index:8 | zeros:48
+/// 128  the known blocks, 4096 bytes each
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialHeader {
     /// Pointer to the replaced record, which has the blocks that this record lacks. `rest` is a

@@ -8,17 +8,8 @@
 //!   translates;
 //! - a damage marker is the unchanged pointer of the unreadable node, with the node's level in
 //!   place of its kind;
-//! - `birth` is the txg that made the pointer, at most the txg of the tree that contains the
-//!   pointer (invariant I8 in ARCHITECTURE.md). A pointer that shares an existing block has its own
-//!   birth.
-//!
-//! ```text
-//! word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment;
-//!                                                the kind also gives the size of the record
-//! word 1   birth:44 | stored:15 | codec:5        stored size in 64-byte units
-//! word 2-3 checksum:128                          XXH3-128 of the stored bytes
-//! ```
-//! Each word lists its lowest bits first.
+//! - I8: `birth` is the txg that made the pointer, at most the txg of the tree that contains the
+//!   pointer. A pointer that shares an existing block has its own birth.
 
 use weir_base::RecordSize;
 use weir_base::{Txg, VsegId};
@@ -204,6 +195,14 @@ impl BlockPtr {
 
     /// Encodes the pointer. Inlined, because callers in other crates encode and decode millions of
     /// pointers in a row.
+    ///
+    /// ```text
+    /// word 0   vseg:40 | offset:19 | kind:5          offset in 64-byte units inside the segment;
+    ///                                                the kind also gives the size of the record
+    /// word 1   birth:44 | stored:15 | codec:5        stored size in 64-byte units
+    /// word 2-3 checksum:128                          XXH3-128 of the stored bytes
+    /// ```
+    /// Each word lists its lowest bits first.
     #[inline]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         if self.is_hole() {

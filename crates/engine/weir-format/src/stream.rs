@@ -8,19 +8,7 @@
 //!   missing or out of order is refused, and the reader processes no frame after it;
 //! - records come in ascending order, each at most once, so that one number describes the
 //!   receiver's progress;
-//! - a reader buffers one frame at a time, and no frame is larger than [`FRAME_BYTES_MAX`].
-//!
-//! ```text
-//! preamble   magic:8 | version:4 | zero:4
-//! frame      kind:1 | zero:3 | length:4 | check:8 | payload:length | checksum:16
-//!            check     XXH3-64 of the checksum before and the first 8 bytes
-//!            checksum  XXH3-128 of the checksum before, the first 16 bytes and the payload
-//!            before the first frame, the checksum before is XXH3-128 of the preamble
-//! stream     preamble, one begin, any number of changes, one end
-//! ```
-//!
-//! A stream of a volume has version 2. A stream of a dataset with many objects has version 3, and
-//! object frames in place of changes.
+//! - a reader buffers one frame at a time, and no payload is longer than [`FRAME_BYTES_MAX`].
 
 mod change;
 mod objects;
@@ -47,7 +35,8 @@ pub use write::StreamWriter;
 /// a stream can outlive its pool. 1: first version. 2: records of several blocks.
 pub const STREAM_VERSION: u32 = 2;
 
-/// Version of the stream of a dataset with many objects.
+/// Version of the stream of a dataset with many objects, which has object frames in place of
+/// changes.
 pub const OBJECT_STREAM_VERSION: u32 = 3;
 
 /// Maximum payload of a frame: a receiver must buffer the whole frame before it can verify any byte

@@ -24,6 +24,15 @@ use crate::object_slot::ObjectSlot;
 const FRAME_ROOM_BYTES: usize = 8 << 10;
 
 /// Writes one stream.
+///
+/// ```text
+/// preamble   magic:8 | version:4 | zero:4
+/// frame      kind:1 | zero:3 | length:4 | check:8 | payload:length | checksum:16
+///            check     XXH3-64 of the checksum before and the first 8 bytes
+///            checksum  XXH3-128 of the checksum before, the first 16 bytes and the payload
+///            before the first frame, the checksum before is XXH3-128 of the preamble
+/// stream     preamble, one begin, any number of changes or object frames, one end
+/// ```
 pub struct StreamWriter {
     chain: Chain,
     /// Header space and payload of the next changes frame.
