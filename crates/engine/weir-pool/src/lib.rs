@@ -1,20 +1,15 @@
 //! Storage pool: labels, vdevs, segments, the intent log and txg commits.
 //!
-//! Not here: volumes and their dirty data (weir-dataset). This crate stores blocks and commits the
-//! trees that weir-dataset passes to it.
+//! weir-dataset has the volumes with their dirty data, and passes the changed trees to a commit.
 //!
-//! Invariants (ARCHITECTURE.md; an assertion checks each invariant where the code could break it):
+//! Invariants (ARCHITECTURE.md has more; an assertion checks each where the code could break it):
 //! - I1 a committed pointer refers only to rows that were flushed before the uberblock;
 //! - I2 a virtual segment number that a committed txg used is never assigned again;
-//! - I3 a physical segment is not rewritten while a reader or an uberblock of the last four txgs
-//!   refers to it;
-//! - I5 the live bytes of a segment are the sum of the blocks that committed pointers place in it
-//!   and of the blocks that the cleaner moved into it;
-//! - the cleaner rewrites no pointer: a cleaned segment keeps its number and gets a remap table;
-//! - a block with several references is counted once and freed with its last reference;
-//! - I6 an acknowledged log batch is durable on every leg that is not faulted;
-//! - after a failed flush on the last good leg the pool acknowledges nothing more: it is poisoned
-//!   until the next import.
+//! - I3 an address is not rewritten while a reader or one of the last four uberblocks refers to it;
+//! - I5 the live bytes of a segment are the sum of its referenced blocks and of blocks moved into
+//!   it; a block with several references counts once and is freed with the last one;
+//! - I6 a logged batch is durable on every leg that the newest uberblock does not list as stale;
+//! - I23 after a failed flush on the last good leg the pool acknowledges nothing more (`poison`).
 
 mod options;
 mod error;

@@ -5,12 +5,11 @@
 //! Invariants:
 //! - a write or flush returns `Ok` only if it succeeded on every leg in use, and on enough legs to
 //!   read all data back;
-//! - a failed write or flush faults the leg, and the pool stops using this leg: the leg's content
-//!   after its last good flush is unknown (the pool does not retry a failed flush);
+//! - I23: a failed write or flush faults the leg, and the pool stops using this leg: its content
+//!   after its last good flush is unknown;
 //! - the checksum in the pointer decides whether a read is right, not the status from the disk;
-//! - a leg that missed writes stays stale until a resilver has copied all of them and an uberblock
-//!   that lists the leg as up to date is durable; a fault or absence before that keeps the leg
-//!   stale.
+//! - a leg that missed writes stays stale, through faults and absence, until a resilver has copied
+//!   all of them and an uberblock that lists the leg as up to date is durable.
 
 use crate::disks::leg::{Doubt, Leg};
 use std::ops::Range;
@@ -251,7 +250,8 @@ impl Vdev {
         self.enough(&join_all(writes).await)
     }
 
-    /// Makes every completed write durable on every leg in use.
+    /// Makes every completed write durable on every leg in use. A failed flush faults the leg and
+    /// is not retried.
     pub(crate) async fn flush(&self) -> Result<(), PoolError> {
         let flushes = self.legs.iter().filter_map(|leg| {
             let device = leg.usable()?;

@@ -3,14 +3,10 @@
 //!
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
-//! Invariants:
+//! Invariants (I25; docs/design/recovery.md, "Legs"):
 //! - a claim does not count: it repeats an older uberblock, so a leg without it misses no data;
-//! - a leg whose ring ends two or more txgs early is stale from the end of its ring;
-//! - a leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it
-//!   has the rows of that txg, which were flushed before the uberblock was written, so the leg
-//!   counts as complete and is resilvered;
-//! - a leg whose ring ends one txg early, but which has an uberblock of a later import epoch, is
-//!   stale from the end of its ring: that epoch may have overwritten the rows of the missing txg;
+//! - a leg whose ring ends one txg early is unconfirmed, or stale if it has an uberblock of a later
+//!   import epoch; a leg whose ring ends earlier is stale ([`mark_legs`]);
 //! - a leg whose own newest uberblock lists it as stale or unconfirmed (such as a disk that was
 //!   copied during its resilver) is complete only up to the listed txg;
 //! - if the uberblock's lists and the ring differ, the earlier txg counts.
@@ -31,7 +27,13 @@ use crate::planted_bugs::PlantedBug;
 /// A commit writes its uberblock to every leg in use before the next txg begins. If a leg fails,
 /// all later uberblocks list it as stale. So the ring of an unlisted leg ends at the pool's newest
 /// txg, or one txg earlier if the power failed between two legs. A ring that ends earlier belongs
-/// to an old copy of the disk, or to a disk that lost writes which it had reported as durable.
+/// to an old copy of the disk, or to a disk that lost writes which it had reported as durable. Such
+/// a leg is stale from the end of its ring.
+///
+/// A leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it has
+/// the rows of that txg, which were flushed before the uberblock was written, so the leg counts as
+/// complete and is resilvered. If the leg also has an uberblock of a later import epoch, it is
+/// stale from the end of its ring: that epoch may have overwritten the rows of the missing txg.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {

@@ -4,15 +4,12 @@
 //! Not here: the bootstrap table that refers to these tables (`open_pool`), the form of the tables
 //! in RAM (`segments`, `tables`).
 //!
-//! Invariants:
+//! Invariants (I10):
 //! - an unreadable part affects only the segments that it describes. If it is a part of the segment
-//!   table, their locations are unknown, and the pool does not write where they may be; blocks
-//!   behind an unreadable remap table cannot be read; blocks of an unreadable reference table are
-//!   not freed;
-//! - if two tables contradict each other, the import assumes the case that loses no data: a segment
-//!   that is marked as moved but has no remap table is unreadable; a remap table of a segment that
-//!   is not marked as moved is ignored; the pool frees no block of a segment with an unexpected
-//!   reference table.
+//!   table, the pool does not write where they may be; blocks behind an unreadable remap table
+//!   cannot be read; blocks of an unreadable reference table are not freed;
+//! - if two tables contradict each other, the import assumes the case that loses no data
+//!   ([`lost_remaps`], [`lost_references`]).
 
 use std::collections::BTreeSet;
 
@@ -101,7 +98,8 @@ impl LostEntries {
     }
 }
 
-/// Segments that a part of the segment table describes.
+/// Segments that a part of the segment table describes. If the part is unreadable, the locations of
+/// these segments are unknown.
 fn segments_below(part: &LostPart) -> std::ops::Range<VsegId> {
     let (blocks, each) = (part.blocks(), SEGMENT_ENTRIES_PER_BLOCK as u64);
     VsegId(blocks.start * each)..VsegId(blocks.end * each)
@@ -111,7 +109,9 @@ fn is_below(parts: &[LostPart], number: u64) -> bool {
     parts.iter().any(|part| part.blocks().contains(&number))
 }
 
-/// Returns cleaned segments without a remap table; removes remap tables of other segments.
+/// Returns cleaned segments without a remap table; removes remap tables of other segments. A
+/// segment that is marked as moved but has no remap table is unreadable; a remap table of a segment
+/// that is not marked as moved is ignored.
 fn lost_remaps(
     segments: &[(VsegId, SegmentEntry)],
     remaps: &mut WholeTree,
@@ -138,7 +138,7 @@ fn lost_remaps(
 }
 
 /// Data segments whose reference tables may be lost, and segments of other classes that have a
-/// reference table.
+/// reference table. The pool frees no block of these segments.
 fn lost_references(
     segments: &[(VsegId, SegmentEntry)],
     references: &WholeTree,

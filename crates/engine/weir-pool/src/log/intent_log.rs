@@ -1,20 +1,15 @@
 //! Intent log: a ring of batches on every leg of one vdev, and its move to another vdev.
 //!
-//! Not here: the contents of a batch and the wait for its write (weir-dataset's group commit),
-//! reading the log back ([`crate::log::replay`]).
+//! weir-dataset fills a batch and waits for its write; [`crate::log::replay`] reads the log back.
 //!
 //! Invariants:
 //! - I6: `write` returns `Ok` only when the batch is durable on every leg that the newest uberblock
 //!   does not list as stale;
 //! - one batch is written at a time, so batch k+1 exists only if batch k was acknowledged;
 //! - the space of a batch is reused only once a durable uberblock no longer needs the batch;
-//! - a commit moves the log to another vdev with an uberblock that needs no old batch. From the
-//!   request for the move until that uberblock is durable, no batch is logged. The first batch on
-//!   the new vdev has the next number;
-//! - batches never wrap: a batch that does not fit before the end of the region starts at 0, so a
-//!   reader searches for the next batch at 0 and after the last batch;
-//! - the region holds only zeros and stamped sectors of this pool's batches: it is zeroed before
-//!   the first use of a leg.
+//! - batches never wrap ([`IntentLog::place`]); the log moves only when no batch is needed;
+//! - the region is zeroed before the first use of a leg: it holds only zeros and stamped sectors of
+//!   this pool's batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -103,7 +98,10 @@ impl IntentLog {
         self.ring.lock().vdev
     }
 
-    /// Requests a move to another vdev; [`Self::start_after`] and [`Self::release`] perform it.
+    /// Requests a move to another vdev; [`Self::start_after`] and [`Self::release`] perform it. A
+    /// commit moves the log with an uberblock that needs no old batch. From this request until that
+    /// uberblock is durable, no batch is logged. The first batch on the new vdev has the next
+    /// number.
     pub(crate) fn move_to(&self, vdev: u16) {
         let mut ring = self.ring.lock();
         ring.moving_to = (ring.vdev != vdev).then_some(vdev);
@@ -157,7 +155,9 @@ impl IntentLog {
     }
 
     /// Offset of the first free range of `len` bytes. The range ends strictly before the oldest
-    /// live batch, so that a full ring differs from an empty one.
+    /// live batch, so that a full ring differs from an empty one. A batch that does not fit before
+    /// the end of the region starts at 0, so a reader searches for the next batch at 0 and after
+    /// the last batch.
     fn place(&self, ring: &Ring, len: u64) -> Option<u64> {
         let to_end = ring.head + len <= self.region_bytes;
         let Some(oldest) = ring.live.front() else {

@@ -2,19 +2,13 @@
 //!
 //! Not here: the choice of rows (`segment_scan`, `copies`), client reads (`raidz`).
 //!
-//! Invariants:
-//! - a scan checks and writes parity only in rows whose live blocks are all verified: parity
-//!   computed from a bad block would destroy the only way to reconstruct that block;
-//! - a scan rewrites wrong parity only in a second pass, after a commit. Blocks freed since the
-//!   last commit are no longer verified, are live again after a power failure, and may be bad on
-//!   their own leg;
-//! - a scan writes whole strips, because the parity of live blocks also covers the dead bytes of
-//!   their row. The scan writes dead bytes as the row's other strips confirm them, and never as
-//!   returned by a leg that returned wrong bytes;
-//! - a scan reads each written strip back and compares it.
-//!
-//! A power failure between two strip writes leaves a row without its full redundancy, never with
-//! less redundancy than before: the strips were wrong already.
+//! Invariants (reasons: docs/decisions/0005 and 0008):
+//! - a scan checks and writes parity only in rows whose live blocks are all verified;
+//! - a scan rewrites wrong parity only in a second pass, after a commit;
+//! - a scan writes whole strips, with dead bytes that the row's other strips confirm
+//!   ([`Stretch::trust`]);
+//! - a scan reads each written strip back and compares it;
+//! - a power failure between two strip writes never leaves a row with less redundancy than before.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,7 +209,8 @@ impl Stretch<'_> {
 
     /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row covers
     /// dead bytes too, but no checksum does, so the other strips of the row must confirm or
-    /// determine the dead bytes. Returns false if the other strips can do neither.
+    /// determine the dead bytes. Returns false if the other strips can do neither. A scan never
+    /// writes dead bytes as returned by a leg that returned wrong bytes.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =
             self.wrong.range((row, 0)..(row + 1, 0)).map(|(_, strip)| *strip).collect();
@@ -282,7 +277,9 @@ impl Vdev {
         rows as usize
     }
 
-    /// Checks rows on every leg, from the first to the last block of `run`.
+    /// Checks rows on every leg, from the first to the last block of `run`. Leaves rows with an
+    /// unverified live block unchanged: parity computed from a bad block would destroy the only way
+    /// to reconstruct that block.
     pub(crate) async fn check_rows(&self, scope: &Scope<'_>, run: Part<'_>) -> Checked {
         let rows = &self.rows.expect("the caller asked");
         let row_bytes = rows.row_bytes();
@@ -387,6 +384,9 @@ impl Vdev {
     }
 
     /// Compares the first `owned` rows with their right content and writes the strips that differ.
+    /// Writes whole strips, because the parity of live blocks also covers the dead bytes of their
+    /// row. A power failure between two strip writes leaves a row without its full redundancy,
+    /// never with less redundancy than before: the strips were wrong already.
     async fn settle_rows(
         &self,
         scope: &Scope<'_>,
@@ -468,7 +468,8 @@ impl Vdev {
     }
 
     /// Returns true if the scan may rewrite the wrong parity of a row now. If not, counts the row
-    /// for the second pass.
+    /// for the second pass, which follows a commit. Blocks freed since the last commit are no
+    /// longer verified, are live again after a power failure, and may be bad on their own leg.
     async fn may_make_parity(
         &self,
         scope: &Scope<'_>,

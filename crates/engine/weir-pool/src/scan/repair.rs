@@ -2,16 +2,8 @@
 //!
 //! Not here: finding bad copies (`copies`, `vdev`), raidz rows (`raidz_rows`).
 //!
-//! A block shares its first and last sector with its neighbours. A leg may return wrong bytes for
-//! these neighbours while its disk holds the right bytes, because a cable or a controller flips
-//! bits on reads. A repair that wrote the returned bytes back would destroy the right bytes. So a
-//! repair writes a byte only if
-//! - the byte belongs to a live block that matched its checksum on any leg; or
-//! - the byte belongs to no live block, and the leg with the right copy of the repaired block
-//!   returned it. If no leg of this vdev has the right copy, two reads of the repaired leg must
-//!   agree.
-//!
 //! Invariants:
+//! - a repair writes only bytes that [`Vdev::right_sectors`] trusts;
 //! - a sector with a byte that a repair may not write stays bad until a later scrub;
 //! - a repair reads each written sector back and compares it.
 
@@ -156,6 +148,16 @@ impl Vdev {
 
     /// Computes the right content of some sectors of a leg; `None` if some bytes in them cannot be
     /// verified now.
+    ///
+    /// A block shares its first and last sector with its neighbours. A leg may return wrong bytes
+    /// for these neighbours while its disk holds the right bytes, because a cable or a controller
+    /// flips bits on reads. A repair that wrote the returned bytes back would destroy the right
+    /// bytes. So a repair writes a byte only if
+    /// - the byte belongs to a live block that matched its checksum on any leg; or
+    /// - the byte belongs to no live block, and the leg with the right copy of the repaired block
+    ///   returned it. If no leg of this vdev has the right copy, two reads of the repaired leg must
+    ///   agree. On a leg that missed writes, a live block without a right copy counts as no live
+    ///   block. If neither leg returned the sectors, the repair writes zeros there.
     async fn right_sectors(
         &self,
         run: &Run<'_>,

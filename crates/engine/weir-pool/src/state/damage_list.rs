@@ -3,11 +3,6 @@
 //! weir-dataset's `damage` finds the snapshots and clones that share an entry, stores the list and
 //! clears it after a scrub. weir-format defines the records of the list on disk.
 //!
-//! Code that finds damage calls [`Pool::note_damage`] with the object, the records, and the birth
-//! txg of the pointer that cannot be followed. A block keeps its index in the versions of a volume
-//! from that txg until the volume overwrites the block (see `snapshot_chain`). So two txgs identify
-//! all snapshots that share the block, future ones included.
-//!
 //! Invariants:
 //! - at most [`DAMAGED_RANGES_MAX`] ranges and [`DAMAGED_PARTS_MAX`] parts; further damage is only
 //!   counted;
@@ -30,6 +25,10 @@ use crate::state::pool::Pool;
 impl Pool {
     /// Notes that records of an object have no good copy, in the versions of its volume from txg
     /// `born`, the birth of the pointer that cannot be followed, up to txg `until`.
+    ///
+    /// A block keeps its index in the versions of a volume from txg `born` until the volume
+    /// overwrites the block (see `snapshot_chain`). So two txgs identify all snapshots that share
+    /// the block, future ones included.
     ///
     /// Does nothing if the list has the entry. Client paths may call it without a rate limit.
     pub fn note_damage(

@@ -3,10 +3,8 @@
 //! The comparison of contents is in `txg::dedupe`, reference counts in
 //! `segments::reference_counts`.
 //!
-//! An index entry (`dedupe_entry`) may be wrong: dedupe compares the stored bytes before it shares
-//! the block. A lost entry costs dedupe savings, never data.
-//!
 //! Invariants:
+//! - a lost or wrong entry (`dedupe_entry`) costs dedupe savings, never data;
 //! - freeing a block removes its entry: the freed pointer contains the key of the entry;
 //! - when a read or a scrub finds no good copy of a block, the block has no entry until the next
 //!   import: dedupe must not refer restored content to the lost block;
@@ -145,7 +143,8 @@ impl DedupeIndex {
         })
     }
 
-    /// Returns a block that may hold this content.
+    /// Returns a block that may hold this content. The entry may be wrong: dedupe compares the
+    /// stored bytes before it shares the block.
     pub(crate) fn get(&mut self, content: &Content) -> Option<BlockPtr> {
         let slot = self.find(content, None)?;
         let place = self.places[slot] & !(USED | HIT);

@@ -309,7 +309,8 @@ impl Pool {
         self.segments.free_now_and_later()
     }
 
-    /// Suspends the pool: it acknowledges no more writes. The first reason is kept.
+    /// Suspends the pool: it acknowledges no more writes until the next import. The first reason is
+    /// kept.
     pub fn poison(&self, why: &dyn std::fmt::Display) -> PoolError {
         let taken = self.taken_over().map(|error| error.to_string());
         let why = taken.unwrap_or_else(|| why.to_string());

@@ -3,17 +3,13 @@
 //!
 //! Locks between processes of one machine are in weir-device, the slot's encoding in weir-format.
 //!
-//! Invariants:
-//! - an owner rewrites its slot every [`OWNER_BEAT`], even while the pool is idle; a rewrite that
-//!   fails or is slow has no other effect;
-//! - a pool is claimed at once only if its last owner closed it, or was a process or a boot of this
-//!   machine that no longer runs. Otherwise the slots are watched for [`OWNER_WATCH`];
-//! - a pool whose slot changes can only be claimed by force: the new owner writes its slot, waits
-//!   [`TAKEOVER_WAIT`], and reads the labels again;
+//! Invariants (I24, docs/decisions/0016):
+//! - an owner rewrites its slot every [`OWNER_BEAT`], even while the pool is idle;
+//! - an import claims a pool at once only if its last owner has certainly ended ([`watch`]), and a
+//!   pool whose slot changes only by force ([`settle`]);
 //! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
 //!   (`import::found`);
-//! - an owner that finds another import epoch in its slot suspends the pool. It reads this slot
-//!   with each heartbeat, before a commit, and before a write after a pause (`owner_guard`).
+//! - an owner that finds another import epoch in its slot suspends the pool (`check_owner`).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -47,8 +43,9 @@ pub(crate) struct Labelled<'a> {
     pub(crate) owner: Option<&'a Owner>,
 }
 
-/// Reads the owner slots of owners that may be alive, again and again. Returns the first owner
-/// whose slot changed.
+/// Reads the owner slots of owners that may be alive, again and again for [`OWNER_WATCH`]. Returns
+/// the first owner whose slot changed. Does not wait for an owner that closed the pool, or that was
+/// a process or a boot of this machine that no longer runs.
 pub(crate) async fn watch(
     disks: &[Labelled<'_>],
     identity: &Identity,
@@ -88,8 +85,8 @@ fn in_use(pool: &str, owner: &Owner, clock: &dyn Clock) -> PoolError {
 }
 
 /// Checks that no other process has the pool on these disks open. With `force`, overwrites the
-/// owner slots of a live owner, which makes that owner stop, and returns false: the caller must
-/// then read the labels again.
+/// owner slots of a live owner, which makes that owner stop, waits [`TAKEOVER_WAIT`], and returns
+/// false: the caller must then read the labels again.
 ///
 /// # Errors
 /// `InUse` without `force`; nothing was written.
@@ -173,7 +170,9 @@ impl Pool {
         join_all(legs.map(|leg| self.write_beat(leg, false))).await;
     }
 
-    /// Suspends the pool if an owner slot on a disk names another import epoch.
+    /// Suspends the pool if an owner slot on a disk names another import epoch. The owner calls
+    /// this with each heartbeat and twice in each commit. Before a write after a pause,
+    /// `owner_guard` reads the slot.
     ///
     /// # Errors
     /// `TakenOver` if another server took the pool.
@@ -234,7 +233,8 @@ impl Pool {
     }
 
     /// Rewrites the owner slot every [`OWNER_BEAT`] until the pool is suspended. Skips legs whose
-    /// last rewrite is still in flight.
+    /// last rewrite is still in flight. A rewrite that fails or is slow faults no leg and does not
+    /// suspend the pool.
     pub async fn keep_owner<S: Future<Output = ()>>(&self, sleep: impl Fn(Duration) -> S) {
         let Some(keeper) = self.owner.get() else { return };
         let mut writes = FuturesUnordered::new();

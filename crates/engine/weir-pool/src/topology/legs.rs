@@ -5,18 +5,11 @@
 //! change, and `scan` copies the data that a leg misses.
 //!
 //! Invariants:
-//! - a leg is taken offline only if the other legs of its vdev hold all data;
+//! - a leg of a vdev with segments is taken offline only if the vdev's other legs hold all data;
 //! - a leg that returns or is new is stale before any reader can use it;
-//! - no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
-//!   detached leg as stale for as long as any label may name that leg. So whichever label and
-//!   uberblock a crash leaves, no leg counts as up to date that missed writes. An import that finds
-//!   no label of such a leg still lists it as stale: the label may be on a missing disk.
-//!
-//! Crash safety: taking a leg offline or bringing it online writes nothing here. The next commit
-//! lists an offline leg as stale, and a leg that returns is stale immediately. An import after a
-//! crash uses the last uberblock, and writes that a leg missed after that uberblock were never
-//! committed. The offline state is not stored: an import uses every disk it finds, and resilvers
-//! it.
+//! - I26: no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
+//!   detached leg as stale for as long as any label may name that leg ([`LEFT_LEGS_MAX`]). So
+//!   whichever label and uberblock a crash leaves, no leg counts as up to date that missed writes.
 
 use std::sync::Arc;
 
@@ -40,7 +33,8 @@ use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 use crate::state::pool::Pool;
 
-/// Maximum number of detached legs that uberblocks list as stale.
+/// Maximum number of detached legs that uberblocks list as stale; of more legs, the newest ones are
+/// listed.
 const LEFT_LEGS_MAX: usize = 32;
 
 /// Increase of the label txg at the first label change of an import epoch. It makes the new labels
@@ -94,6 +88,11 @@ impl Pool {
     }
 
     /// Takes a leg offline. Returns true unless it was already offline.
+    ///
+    /// Crash safety: this writes nothing. The next commit lists the leg as stale. An import after a
+    /// crash uses the last uberblock, and writes that the leg missed after that uberblock were
+    /// never committed. The offline state is not stored: an import uses every disk that it finds,
+    /// and resilvers it.
     ///
     /// # Errors
     /// `OnlyCopy`: the other legs of its vdev do not hold all data.
@@ -388,7 +387,8 @@ impl Pool {
         }
     }
 
-    /// Takes a leg out of use permanently; the next uberblocks list it as stale.
+    /// Takes a leg out of use permanently; the next uberblocks list it as stale. An import that
+    /// finds no label of the leg still lists it as stale: the label may be on a missing disk.
     fn note_leaving(&self, vdev: &Vdev, leg: &Leg) -> DetachedLeg {
         let answers = leg.silent().is_none_or(|silent| silent < DISK_UNRESPONSIVE);
         let device = leg.usable().filter(|_| answers);

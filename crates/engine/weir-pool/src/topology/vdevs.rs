@@ -9,8 +9,6 @@
 //!   older uberblock would need;
 //! - whichever labels a crash leaves, the newest one describes the pool: labels on new disks are
 //!   older than all other labels until the other labels name the new disks.
-//!
-//! Crash safety: the labels store that a vdev is evacuating, so an import resumes the removal.
 
 use std::sync::Arc;
 
@@ -180,7 +178,8 @@ impl Pool {
     /// Starts the removal of a data vdev that no longer takes new segments.
     ///
     /// # Durability
-    /// Once this returns, an import after a crash resumes the removal.
+    /// Once this returns, an import after a crash resumes the removal: the labels store that the
+    /// vdev is evacuating.
     ///
     /// # Errors
     /// The pool is suspended.

@@ -4,13 +4,11 @@
 //! The cleaner moves live blocks, `scan::copies` verifies them.
 //!
 //! Invariants:
-//! - a block that was ever shared is live while the reference table counts it. The table is checked
-//!   first, because the index that the summary names may have dropped the block while other indexes
-//!   reference it;
+//! - a block that was ever shared is live while the reference table counts it
+//!   ([`Pool::part_shared`]);
 //! - any other block is live if the only index that can reference it (named in the summary) does
 //!   so, in the first version of its volume that ended after its birth (see `snapshot_chain`);
-//! - the live bytes found must equal the segment's counter, unless a write-out changed either
-//!   during the search. In a damaged pool they may be fewer, and a recount corrects the counter;
+//! - the live bytes found must equal the segment's counter ([`Pool::live_in`]);
 //! - a block whose owner cannot be read may be live, and is verified and repaired as if it were.
 
 use async_recursion::async_recursion as boxed;
@@ -445,7 +443,8 @@ impl Pool {
     }
 
     /// Separates blocks with reference counts, which are live, from blocks to look up in their
-    /// owners' trees.
+    /// owners' trees. The table is checked first, because the index that the summary names may have
+    /// dropped the block while other indexes reference it.
     async fn part_shared(
         &self,
         mut entries: Vec<SummaryEntry>,
@@ -486,6 +485,9 @@ impl Pool {
 
     /// Returns the live blocks of a segment and its summaries; an empty set for a segment that is
     /// free. `roots` returns the newest trees of all datasets.
+    ///
+    /// The live bytes found must equal the segment's counter, unless a write-out changed either
+    /// during the search. In a damaged pool they may be fewer, and a recount corrects the counter.
     ///
     /// # Errors
     /// The pool is suspended. The result counts unreadable owners and summaries.

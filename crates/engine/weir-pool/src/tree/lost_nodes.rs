@@ -2,13 +2,7 @@
 //!
 //! Tree changes are in `txg::apply_nodes`, the recount that corrects counters in `damage::recount`.
 //!
-//! A change below an unreadable node writes a new node in its place and fills it with *damage
-//! markers*. A marker is a pointer that names the old node and represents the old node's contents
-//! at the marker's index. The old block is kept. The change thus commits, and its neighbours are
-//! explicit damage. They recover as soon as any leg has the old node again, because each read
-//! through a marker retries it.
-//!
-//! Invariants:
+//! Invariants (docs/decisions/0015 explains damage markers):
 //! - only [`ErrorKind::Data`] makes damage; missing disks make none;
 //! - a marker is at a lower level than the node it names, and a root is never a marker;
 //! - a node that holds markers was born after [`Pool::damaged_since`];
@@ -123,6 +117,12 @@ impl Pool {
 impl Tree<'_> {
     /// Resolves a pointer found at `level` and `index`: returns `ptr` itself or, for a damage
     /// marker, the pointer that the named node holds for this index.
+    ///
+    /// A change below an unreadable node writes a new node in its place and fills it with *damage
+    /// markers*. A marker is a pointer that names the old node and represents the old node's
+    /// contents at the marker's index. The old block is kept. The change thus commits, and its
+    /// neighbours are explicit damage. They recover as soon as any leg has the old node again,
+    /// because each read through a marker retries it.
     ///
     /// # Errors
     /// `Damaged` if the named node is still unreadable.

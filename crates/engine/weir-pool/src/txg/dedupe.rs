@@ -5,11 +5,10 @@
 //!
 //! Invariants:
 //! - dedupe shares a block only after it compared the stored bytes: with a copy in the cache, which
-//!   holds written or verified bytes, or with the bytes on disk;
+//!   holds written or verified bytes, or with the bytes on disk, which blocks of the current txg
+//!   have not reached;
 //! - dedupe shares no block after a read or a scrub found no good copy of it, even if the cache has
 //!   the content: dedupe stores the content again;
-//! - blocks of the current txg cannot be read from disk yet: dedupe compares them in the cache or
-//!   not at all;
 //! - if an index entry fails for any reason, dedupe stores the block.
 
 use futures_util::future::join_all;
