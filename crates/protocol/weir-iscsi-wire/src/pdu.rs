@@ -2,14 +2,6 @@
 //!
 //! weir-iscsi (`login`, `connection`) interprets the PDUs; key=value text is in `text`.
 //!
-//! ```text
-//! 48 bytes  basic header segment      byte 0 opcode, 4 AHS length in words, 5..8 data length
-//! 4 n       additional header segments
-//! 4         header digest, if negotiated
-//! m         data segment, then zeros to a multiple of 4
-//! 4         data digest, if negotiated and m > 0; covers the zeros too
-//! ```
-//!
 //! Spec: RFC 7143 section 11; digests are CRC32C (13.1), sent lowest byte first.
 //!
 //! Invariants:
@@ -178,6 +170,14 @@ pub struct Digests {
 }
 
 /// Complete PDU.
+///
+/// ```text
+/// 48 bytes  basic header segment      byte 0 opcode, 4 AHS length in words, 5..8 data length
+/// 4 n       additional header segments
+/// 4         header digest, if negotiated
+/// m         data segment, then zeros to a multiple of 4
+/// 4         data digest, if negotiated and m > 0; covers the zeros too
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Pdu<'a> {
     /// Basic header segment.

@@ -81,6 +81,16 @@ enum Tls {
 }
 
 /// Handshake of one connection.
+///
+/// ```text
+/// server hello   0        8        16      18
+///                | NBDMAGIC | IHAVEOPT | flags |
+/// client flags   | u32 |
+/// option         0          8       12    16
+///                | IHAVEOPT | option | len | data
+/// option reply   0           8        12     16    20
+///                | reply magic | option | kind | len | data
+/// ```
 #[derive(Debug)]
 pub struct Negotiation {
     phase: Phase,

@@ -17,8 +17,18 @@ use crate::wire::{
 };
 
 /// Length of the header of a simple reply, before its data.
+///
+/// ```text
+/// 0       4       8        16
+/// | magic | errno | cookie | data (READ)
+/// ```
 const SIMPLE_BYTES: usize = 16;
 /// Length of the header of a chunk, before its payload.
+///
+/// ```text
+/// 0       4       6      8        16    20
+/// | magic | flags | type | cookie | len | payload
+/// ```
 const PART_BYTES: usize = 20;
 /// Longest error text, so that an error reply fits into one small packet.
 const TEXT_BYTES_MAX: usize = 512;

@@ -131,6 +131,11 @@ pub enum Parsed<'a> {
 
 /// Parses the message at the start of `input`. Returns [`Parsed::LongWrite`] for a write whose
 /// payload is longer than `payload_bytes_max`.
+///
+/// ```text
+/// 0       4       6      8        16       24    28
+/// | magic | flags | type | cookie | offset | len | payload (WRITE)
+/// ```
 #[inline]
 pub fn parse<'a>(input: &'a [u8], negotiated: &Negotiated, payload_bytes_max: usize) -> Parsed<'a> {
     let Some(header) = Header::decode(input) else {

@@ -1,24 +1,9 @@
 //! NBD wire format: constants, flags, and a bounds-checked reader.
 //!
-//! `negotiate` and `request` interpret messages; `negotiate` and `reply` build replies.
+//! `negotiate` and `request` interpret messages; `negotiate` and `reply` build replies. Their types
+//! and functions have the layouts.
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Values" and "Message flow".
-//!
-//! ```text
-//! server hello   0        8        16      18
-//!                | NBDMAGIC | IHAVEOPT | flags |
-//! client flags   | u32 |
-//! option         0          8       12    16
-//!                | IHAVEOPT | option | len | data
-//! option reply   0           8        12     16    20
-//!                | reply magic | option | kind | len | data
-//! request        0       4       6      8        16       24    28
-//!                | magic | flags | type | cookie | offset | len | payload (WRITE)
-//! simple reply   0       4       8        16
-//!                | magic | errno | cookie | data (READ)
-//! chunk          0       4       6      8        16    20
-//!                | magic | flags | type | cookie | len | payload
-//! ```
 //!
 //! Invariants:
 //! - every number is big-endian;
