@@ -1,44 +1,15 @@
 //! Several clients that generate load concurrently: an agent on each host, and one coordinator.
 //!
-//! ```text
-//! coordinator                         agent
-//! Hello  ------------------------->            versions; with a secret, nonces to prove it
-//!        <-------------------------  Hello
-//! Proof  ------------------------->
-//!        <-------------------------  Proof
-//! Prepare, block states ---------->            opens the target, checks samples, opens lanes
-//!        <-------------------------  Ready     barrier: no client starts before all are ready
-//! Ping   ------------------------->            64 times, to measure the clock offset
-//!        <-------------------------  Pong
-//! Start  ------------------------->            at a time of the agent's clock
-//!        <------------------------->  Alive, GoOn, four times a second
-//!        <-------------------------  Done, block states, End
-//! ```
 //! `load` generates the load, `run` has the phases of a run, and the binary has the command line.
-//!
-//! Decisions:
-//! - A connection serves one run of one cell, so an agent may be restarted between two runs.
-//! - Each client has its own part of the dataset, and only this client writes to it during a
-//!   measurement. The client receives the generation of each block before the measurement and
-//!   returns the block states after it. So every read and the final verification know the expected
-//!   contents, and never mistake another client's write for corruption. The parts of all clients
-//!   cover the dataset.
-//! - If a client is lost, the blocks of its part have unknown generations: verification accepts any
-//!   generation of a block until the block is written again.
-//! - The coordinator's process itself runs the cells with one client, the fill, the preconditioning
-//!   and the verification.
-//! - A rate that a search offers is the sum of the rates of all clients; each client offers an
-//!   equal part of it.
-//! - An agent refuses a target that lacks the data of the coordinator's fill, because a file of the
-//!   same name on another host is different storage.
+//! docs/bench.md, "Several clients", explains the decisions; `wire::Order` has the order of
+//! messages.
 //!
 //! Invariants:
 //! - latency distributions of clients are merged, percentiles never; a cell that lost a client is
 //!   invalid;
 //! - messages are bounded in size and validated before use, and every wait for a message has a time
 //!   limit;
-//! - no message, error or log contains a secret. The secret authenticates agent and coordinator but
-//!   encrypts nothing, so agents belong in a network in which no host can modify packets.
+//! - no message, error or log contains a secret.
 
 pub mod agent;
 mod blocks;

@@ -1,24 +1,15 @@
 //! Contents of blocks: a function of seed, run, address and generation, so that a read can be
 //! verified without a stored copy of the data.
 //!
-//! ```text
-//! stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind and run (u32)   24 key
-//! the first three words are XORed with a mask derived from the key, so that stamps look random
-//!                      32 random bytes, then copies of bytes 0 to `random_bytes`
-//! ```
-//! The key is a hash of run, kind, address and generation, so that damage to the stamp of any run
-//! can be detected. `generations` has the generation that each block must have.
+//! `generations` has the generation that each block must have; [`Content`] describes the layout.
 //!
 //! Invariants:
-//! - a block consists of `random_bytes` of random data, which include the stamp, and of copies of
-//!   this data. A compressor whose window covers a block finds these copies and no other
-//!   redundancy. A block contains no runs of zeros;
+//! - a compressor whose window covers a block finds no redundancy except the copies of its random
+//!   bytes; a block contains no runs of zeros;
 //! - two runs never write the same block, even with the same seed, so that a block that an earlier
 //!   run left is never accepted as a block of this run;
-//! - a unit (`ContentSpec::unit_bytes`) that is a duplicate contains one of a small number of
-//!   patterns, and the patterns do not depend on the address of the unit;
-//! - random data comes from some offset in a buffer of random words and is XORed with the block's
-//!   key, so that no compression window, however long, finds two equal blocks.
+//! - a duplicate unit (`ContentSpec::unit_bytes`) contains one of a small number of patterns, and
+//!   the patterns do not depend on its address.
 
 use std::ops::RangeInclusive;
 
@@ -75,7 +66,18 @@ impl RunId {
     }
 }
 
-/// Generator and verifier of block contents.
+/// Generator and verifier of block contents. A block consists of `random_bytes` of random data,
+/// which include the stamp, and of copies of this data.
+///
+/// ```text
+/// stamp of each block:  0 magic    8 address   16 generation (u32)  20 kind and run (u32)   24 key
+/// the first three words are XORed with a mask derived from the key, so that stamps look random
+///                      32 random bytes, then copies of bytes 0 to `random_bytes`
+/// ```
+///
+/// The key is a hash of run, kind, address and generation, so that damage to the stamp of any run
+/// can be detected. Random data comes from some offset in a buffer of random words and is XORed
+/// with the block's key, so that no compression window, however long, finds two equal blocks.
 pub struct Content {
     seed: u64,
     run: RunId,

@@ -5,8 +5,7 @@
 //!
 //! Invariants:
 //! - each check reports the wanted and the measured result, whether the check passes or fails;
-//! - a check that load on the machine can make fail runs alone. Before these checks, the short form
-//!   runs the other checks, two at a time; the full form runs every check alone;
+//! - a check that load on the machine can make fail runs alone; in the full form every check does;
 //! - the short form repeats a check that load on the machine can make fail, takes the best result
 //!   and reports the number of tries; the full form runs the check once, for longer;
 //! - if such a check fails while programs other than the self-test keep the processor busy
@@ -35,7 +34,8 @@ use crate::words;
 /// Maximum number of tries in the short form, for a check that load on the machine can make fail.
 const TRIES_MAX: u32 = 3;
 
-/// Number of concurrent checks in the short form. Half of these checks wait for their targets.
+/// Number of concurrent checks in the short form, before the checks that run alone. Half of these
+/// checks wait for their targets.
 const CONCURRENT: usize = 2;
 
 /// Processor time that programs other than the self-test, and other virtual machines, may use

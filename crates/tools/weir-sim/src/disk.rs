@@ -10,11 +10,6 @@
 //! - a durable write reaches the media at its completion and flushes no other write, but an older
 //!   cached write never overwrites it;
 //! - an operation in flight completes even if its future is dropped.
-//!
-//! ```text
-//! call -> first poll -> issued: in flight -> completed: cached + visible -> flushed: media
-//!                       \_________ any sector may survive a cut _________/  \_ survives _/
-//! ```
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -55,7 +50,12 @@ pub struct DiskCounters {
     pub unflushed: Unflushed,
 }
 
-/// A simulated disk of a [`crate::SimWorld`].
+/// A simulated disk of a [`crate::SimWorld`]. States of a cached write:
+///
+/// ```text
+/// call -> first poll -> issued: in flight -> completed: cached + visible -> flushed: media
+///                       \_________ any sector may survive a cut _________/  \_ survives _/
+/// ```
 pub struct SimDisk {
     index: usize,
     path: String,

@@ -1,19 +1,11 @@
 //! Lost records: corrupts records on every leg, temporarily or permanently, or makes a leg misread
 //! temporarily, and checks every block.
 //!
-//! `lost_nodes` covers lost tree nodes, `scenario` faults that redundancy covers under many
-//! clients.
-//!
-//! Three runs of a small pool with dedupe, drawn from a seed:
-//! - the power fails after flushed writes and trims of parts of records, and the next import cannot
-//!   read some of these records; later imports can read them again, or no import can;
-//! - a scrub finds lost records while the pool is open, and the volume's owner restores them;
-//! - a scrub runs while one leg of a mirror returns wrong bits; then an import has only that leg.
+//! `lost_nodes` covers lost tree nodes; `scenario` has many clients and repairable faults.
 //!
 //! Invariants:
 //! - a block that was flushed after the commit of its record always reads as flushed;
-//! - any other block of a lost record reads as its content before the loss, or as an error that is
-//!   on the damage list;
+//! - any other block of a lost record reads as before the loss, or as an error on the damage list;
 //! - the record that a partial record replaced stays allocated: all counters agree with the trees;
 //! - a restored and committed record survives the next power cut;
 //! - a scrub destroys no copy on a leg that misreads.
@@ -68,7 +60,12 @@ struct Run {
     tags: Tag,
 }
 
-/// Runs one simulation: loses records of a pool and checks its content.
+/// Runs one simulation: loses records of a pool and checks its content. The seed selects one of
+/// three runs of a small pool with dedupe:
+/// - the power fails after flushed writes and trims of parts of records, and the next import cannot
+///   read some of these records; later imports can read them again, or no import can;
+/// - a scrub finds lost records while the pool is open, and the volume's owner restores them;
+/// - a scrub runs while one leg of a mirror returns wrong bits; then an import has only that leg.
 ///
 /// # Errors
 /// The first violated invariant, with the seed that replays it.

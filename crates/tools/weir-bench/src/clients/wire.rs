@@ -43,7 +43,24 @@ pub(super) enum Proven {
     Refused { why: String },
 }
 
-/// Messages that the coordinator sends.
+/// Messages that the coordinator sends after the handshake. The dialogue of a run:
+///
+/// ```text
+/// coordinator                         agent
+/// Hello  ------------------------->            versions; with a secret, nonces to prove it
+///        <-------------------------  Hello
+/// Proof  ------------------------->
+///        <-------------------------  Proof
+/// Prepare, block states ---------->            opens the target, checks samples, opens lanes
+///        <-------------------------  Ready     barrier: no client starts before all are ready
+/// Ping   ------------------------->            64 times, to measure the clock offset
+///        <-------------------------  Pong
+/// Start  ------------------------->            at a time of the agent's clock
+///        <------------------------->  Alive, GoOn, four times a second
+///        <-------------------------  Done, block states, End
+/// ```
+///
+/// A connection serves one run of one cell, so an agent may be restarted between two runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Task to execute. If the generations of blocks are tracked, messages with block states
