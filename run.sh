@@ -4,7 +4,7 @@ set -e
 target=${CARGO_TARGET_DIR:-target}
 cores=$(nproc)
 then="then it serves a demo pool in ./weir-demo. Ctrl-C stops the server; the data stays."
-if [ -x "$target/release/weir" ]; then
+if [ -x "$target/quick/weir" ]; then
     echo "Weir: this builds what changed, $then"
 else
     # A build from nothing takes about 10 minutes of processor time.
@@ -32,6 +32,6 @@ if [ -n "$missing" ]; then
         echo "Weir: the commands that the demo prints need packages: apt-get install$missing"
     fi
 fi
-cargo build --release --package weir
+cargo build --profile quick --package weir
 wait
-exec "$target/release/weir" serve --demo
+exec "$target/quick/weir" serve --demo

@@ -2,10 +2,11 @@
 //!
 //! Not here: the code of the tests (bin/weir/tests).
 //!
-//! Invariant: the program under test has the code and settings of the shipped program (profile
-//! `ci`), without debug information and without test features of Weir. Only its tokio has one more
-//! feature, a test clock, which the program does not use. The reason for this feature: all tests
-//! request the same features of dependencies, so that cargo builds every crate once.
+//! Invariant: the program under test (profile `ci`) has the code of the shipped program, and its
+//! data path also has the settings, without debug information and without test features of Weir.
+//! Management calls are not optimised. Tokio has one more feature, a test clock, which the program
+//! does not use. The reason for this feature: all tests request the same features of dependencies,
+//! so that cargo builds every crate once.
 
 use anyhow::Result;
 use weir_command::command;

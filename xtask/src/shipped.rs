@@ -5,8 +5,7 @@
 //! code that uses a feature which only tests request compiles in the stages, but not in the shipped
 //! program.
 //!
-//! Not here: a build of the shipped program (`make run`, `make soak`), which would take a minute
-//! more.
+//! Not here: a build of the shipped program, which would take minutes more.
 //!
 //! Invariant: [`TESTS_ONLY`] lists each feature that only tests request, with the reason.
 

@@ -127,13 +127,13 @@ enum LogLevel {
 }
 
 impl LogLevel {
-    const fn name(self) -> &'static str {
+    const fn level(self) -> tracing::Level {
         match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug",
-            Self::Trace => "trace",
+            Self::Error => tracing::Level::ERROR,
+            Self::Warn => tracing::Level::WARN,
+            Self::Info => tracing::Level::INFO,
+            Self::Debug => tracing::Level::DEBUG,
+            Self::Trace => tracing::Level::TRACE,
         }
     }
 }
@@ -188,7 +188,7 @@ impl ServeArgs {
         let total_bytes = memory_bytes(self.memory.as_deref(), machine_bytes, process_bytes)?;
         let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes, total_bytes)?;
         let memory = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi, serves_nbd_tls };
-        let (log, demo) = (self.log.name(), self.demo);
+        let (log, demo) = (self.log.level(), self.demo);
         Ok(ServeOptions {
             state_dir,
             api,
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(text(&options.api), format!("unix:{}", socket.display()));
         assert_eq!(options.default_api_socket, Some(socket));
         assert_eq!(text(&options.nbd), "unix:/s/nbd.sock");
-        assert_eq!((options.log, options.demo), ("info", false));
+        assert_eq!((options.log, options.demo), (tracing::Level::INFO, false));
         assert!(options.memory.total_bytes >= MEMORY_BYTES_MIN);
     }
 

@@ -13,6 +13,9 @@ const FILE_LINES_MAX: usize = 800;
 /// Maximum length of a line, as in rustfmt.toml; rustfmt does not check comments and strings.
 const LINE_CHARS_MAX: usize = 100;
 
+/// Maximum number of lines of a file's header (docs/WRITING.md).
+const HEADER_LINES_MAX: usize = 12;
+
 /// Words that mark unfinished work, built from halves so that this file does not contain them.
 const PROMISES: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX"), concat!("HA", "CK")];
@@ -47,6 +50,10 @@ fn header(source: &Source) -> Option<Finding> {
         source.text.lines().take_while(|line| line.starts_with("//!")).collect();
     if header.is_empty() {
         return Some(source.finding(Rule::Header, 1, "the first line is not a //! header"));
+    }
+    if header.len() > HEADER_LINES_MAX {
+        let what = format!("{} lines, {HEADER_LINES_MAX} allowed", header.len());
+        return Some(source.finding(Rule::Header, header.len(), what));
     }
     // A `mod.rs` needs no invariants in its header, because it only lists the files of its folder.
     // rooms.rs checks this.

@@ -27,6 +27,8 @@ fn header() {
         assert_eq!(findings_at(path, bare), [], "{path}");
     }
     assert_eq!(findings(""), []);
+    assert_eq!(findings(&"//! more\n".repeat(9)), []);
+    assert_eq!(findings(&"//! more\n".repeat(10)), [(Rule::Header, 13)]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::cli::advise::DedupeVerb;
 use crate::cli::base::examples;
 use crate::cli::base::list::ListArgs;
 use crate::cli::base::remote::{Remote, RemoteWithoutCa, RootRemote};
+use crate::cli::base::typed;
 use crate::cli::bookmark::BookmarkVerb;
 use crate::cli::events::EventArgs;
 use crate::cli::export::ExportVerb;
@@ -274,12 +275,27 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
         Ok(cli) => return Ok(cli),
         Err(error) => error,
     };
+    if let Some(Ok(cli)) = with_negative_size(typed::words()).map(Cli::try_parse_from) {
+        return Ok(cli);
+    }
     let is_help = matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
     let with_examples = || grammar().try_get_matches_from(std::env::args_os()).err();
     Err(Some(error).filter(|_| !is_help).or_else(with_examples).expect("help is an error"))
+}
+
+/// Returns the words of `volume resize NAME -SIZE` with the option `-s` before the size, because
+/// the grammar takes the size for an option. With `-s`, the command refuses the size itself and
+/// computes the resulting size for its error.
+fn with_negative_size(mut words: Vec<String>) -> Option<Vec<String>> {
+    let is_resize = words.windows(2).any(|pair| pair == ["volume", "resize"]);
+    let is_size = |word: &String| word[1..].starts_with(char::is_numeric);
+    let at = words.iter().position(|word| word.starts_with('-') && is_size(word))?;
+    words.insert(at, "-s".to_owned());
+    words.insert(0, env!("CARGO_PKG_NAME").to_owned());
+    is_resize.then_some(words)
 }
 
 /// Prints the error for an invalid command line like clap, and exits.

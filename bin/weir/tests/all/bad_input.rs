@@ -314,7 +314,7 @@ fn volume_never_shrinks_below_its_data() {
     let mut client = all.server.client("tank/v");
     client.write(9 * MIB, &data).unwrap();
     // Acknowledged writes count as data of the volume, even before a flush.
-    let parts = ["tank/v", "holds data up to", "TRIM"];
+    let parts = ["tank/v", "holds data up to", "try: TRIM", "blkdiscard --offset 9MiB DEVICE"];
     all.server.weir("volume resize tank/v --size 9MiB").fails(code::INVALID, &parts);
     assert_eq!(client.read(9 * MIB, 4096).unwrap(), data);
     all.server.weir("volume resize tank/v --size 10MiB").ok();

@@ -134,9 +134,8 @@ fn make_run_states_its_duration_first_and_then_serves() {
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    let weir =
-        "mkdir -p target/release; printf '#!/bin/sh\\necho weir \"$@\"' > target/release/weir";
-    program("bin/cargo", &format!("echo cargo \"$@\"; {weir}; chmod +x target/release/weir"));
+    let weir = "mkdir -p target/quick; printf '#!/bin/sh\\necho weir \"$@\"' > target/quick/weir";
+    program("bin/cargo", &format!("echo cargo \"$@\"; {weir}; chmod +x target/quick/weir"));
     for tool in ["nbdinfo", "qemu-img", "fio"] {
         program(&format!("bin/{tool}"), "");
     }
@@ -149,6 +148,6 @@ fn make_run_states_its_duration_first_and_then_serves() {
     };
     let first = run();
     assert!(first[0].starts_with("Weir: this compiles the program and its libraries, about "));
-    assert_eq!(first[1..], ["cargo build --release --package weir", "weir serve --demo"]);
+    assert_eq!(first[1..], ["cargo build --profile quick --package weir", "weir serve --demo"]);
     assert!(run()[0].starts_with("Weir: this builds what changed, then it serves a demo pool"));
 }

@@ -532,6 +532,12 @@ const MISTAKES: &[(&str, i32, &str, &str)] = &[
         "try: weir volume resize tank/vm1 -s 12MiB",
     ),
     (
+        "volume resize tank/vm1 -4MiB",
+        code::INVALID,
+        "a volume is not shrunk by a difference",
+        "try: weir volume resize tank/vm1 12MiB",
+    ),
+    (
         "volume create tank/s -b 100MiB 16KiB",
         code::INVALID,
         "record size 100MiB is larger than 1MiB",

@@ -56,7 +56,7 @@ pub enum DatasetError {
     },
     /// The volume holds data beyond the smaller size.
     #[error(
-        "volume {name} holds data up to {}; it cannot shrink to {}. TRIM the end first",
+        "volume {name} holds data up to {}; it cannot shrink to {}",
         Human(*used),
         Human(*size)
     )]

@@ -340,13 +340,6 @@ fn negative(words: &[&str], wrong: &str) -> Option<Explained> {
     let at = words.iter().position(|word| word.starts_with(wrong) && word[1..].starts_with(digits));
     let at = at?;
     let text = words[at];
-    if let ["volume", "resize", ..] = words {
-        let command = [&words[..at], &["SIZE"], &words[at + 1..]].concat();
-        return Some((
-            format!("bad size {text:?}: a volume is not shrunk by a difference"),
-            format!("{}, with the new size", line(&command)),
-        ));
-    }
     let error = size::parse(text).err()?;
     let meant = error.meant()?;
     let command = [&words[..at], &[meant], &words[at + 1..]].concat();
@@ -457,9 +450,6 @@ mod tests {
         }),
         ("volume create tank/s5 -10GiB", Some("-1"), "a size cannot be negative", {
             "weir volume create tank/s5 10GiB"
-        }),
-        ("volume resize tank/vm3 -10MiB", Some("-1"), "is not shrunk by a difference", {
-            "weir volume resize tank/vm3 SIZE, with the new size"
         }),
         ("export create nbd tank/o1 --ro", Some("--ro"), "no option --ro", {
             "weir export create nbd tank/o1 --read-only"

@@ -64,12 +64,19 @@ fn action(error: &DatasetError) -> Option<String> {
             Some(format!("weir volume show {name}"))
         }
         DatasetError::ExistsWithSize { name, asked_bytes, .. } => {
-            let size = Human(*asked_bytes).to_string();
-            // Print the size in units only if it is exactly the size that the caller asked for.
-            let is_exact = size::parse(&size).is_ok_and(|bytes| bytes == *asked_bytes);
-            let size = if is_exact { size } else { asked_bytes.to_string() };
-            Some(format!("weir volume resize {name} {size}"))
+            Some(format!("weir volume resize {name} {}", typed_size(*asked_bytes)))
         }
+        DatasetError::ShrinkBelowData { size, .. } => Some(format!(
+            "TRIM the end in the client first, for example: blkdiscard --offset {} DEVICE",
+            typed_size(*size)
+        )),
         _ => None,
     }
+}
+
+/// Returns a size as a user types it: with a unit if that is exact, else in bytes.
+fn typed_size(bytes: u64) -> String {
+    let size = Human(bytes).to_string();
+    let is_exact = size::parse(&size).is_ok_and(|parsed| parsed == bytes);
+    if is_exact { size } else { bytes.to_string() }
 }

@@ -41,7 +41,7 @@ pub struct ServeOptions {
     /// Time for a client to finish the NBD handshake or the iSCSI login.
     pub handshake_limit: Duration,
     /// Minimum level of logged messages.
-    pub log: &'static str,
+    pub log: tracing::Level,
     /// Create a small pool for trials if there is no pool.
     pub demo: bool,
 }

@@ -58,7 +58,7 @@ const SAVE_LIMIT: Duration = Duration::from_secs(2);
 /// not closed cleanly.
 pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::new(options.log))
+        .with_max_level(options.log)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
