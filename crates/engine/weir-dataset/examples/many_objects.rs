@@ -1,5 +1,5 @@
-//! Measures a dataset with many small objects: stored bytes and processor time per object, and the
-//! time of an import; or the cost of the cleaner.
+//! Measures a dataset with many small objects: stored bytes, processor time and memory per object,
+//! and the time of an import; or the cost of the cleaner.
 //!
 //! For example, `many_objects 1000000 256` creates a million objects of 1 to 8 KiB with `--memory`
 //! of 256 MiB. `many_objects 200000 256 --full 80` measures the cleaner: objects of one block (with
@@ -12,6 +12,7 @@
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 
 use std::error::Error;
+use std::fs;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -199,6 +200,16 @@ fn measure_syncs(engine: &Engine, files: &Volume, first: u64) -> Result<(), Data
     now(engine.sync())
 }
 
+/// Resident memory of this process without the disk, which is its largest mapping.
+fn resident_bytes() -> Result<u64, Box<dyn Error>> {
+    let maps = fs::read_to_string("/proc/self/smaps")?;
+    let sizes = maps.lines().filter_map(|line| line.strip_prefix("Rss:"));
+    let sizes = sizes.map(|line| line.trim().trim_end_matches(" kB").parse::<u64>());
+    let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+    let disk = sizes.iter().max().ok_or("no mapping in smaps")?;
+    Ok((sizes.iter().sum::<u64>() - disk) << 10)
+}
+
 /// Processor time of this process in microseconds.
 fn cpu_us() -> u64 {
     let (user, system) = process_cpu_s();
@@ -271,6 +282,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "live_bytes_per_object": (pool.space().live_bytes - live_before) / objects,
         "written_bytes_per_object": written.iter().sum::<u64>() / objects,
         "cpu_ns_per_object": (cpu_us() - before - content_us) * 1000 / objects,
+        "resident_bytes": resident_bytes()?,
     });
     println!("{line}");
     measure_syncs(&engine, &files, FIRST + objects)?;
@@ -296,6 +308,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let line = json!({
         "stage": "read at random",
         "cpu_ns_per_object": (cpu_us() - before) * 1000 / reads,
+        "resident_bytes": resident_bytes()?,
     });
     println!("{line}");
     Ok(())

@@ -22,6 +22,9 @@ use crate::objects::object_log::ObjectLog;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Number of changed leaves whose entries take about as much memory as a block.
+const LEAVES_OF_BLOCK: usize = 64;
+
 /// Bytes of an object slot that belong to the layer above the engine.
 pub type SlotBody = [u8; ObjectSlot::BODY_BYTES];
 
@@ -105,14 +108,14 @@ pub(crate) struct ObjectChanges {
     pub(crate) objects: BTreeMap<ObjectId, DirtyObject>,
     /// Bytes of pool space reserved for writing these changes.
     pub(crate) charge: u64,
-    /// Number of dirty blocks, plus one for the slot of each changed object.
+    /// Memory of the changes in blocks: the sum of [`DirtyObject::memory_blocks`].
     pub(crate) blocks: u64,
 }
 
 /// Upper bounds of what a call adds to the open txg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Added {
-    /// Dirty blocks.
+    /// Memory, in blocks.
     pub(crate) blocks: u64,
     /// Space for writing the changes, in bytes.
     pub(crate) cost: u64,
@@ -122,16 +125,17 @@ impl ObjectChanges {
     /// Upper bound of what a call adds. `table_height`: height of the object table after the txg.
     pub(crate) fn bound(&self, changes: &[ObjectChange], table_height: u8) -> Added {
         let mut added = Added::default();
+        let mut stored = 0;
         for change in changes {
             let known = self.objects.get(&change.object());
             let mut nodes = 0;
             if known.is_none() {
-                added.blocks += 1;
+                stored += 1;
                 nodes += u64::from(table_height);
             }
             let records = match change {
                 ObjectChange::Write { record, blocks, .. } => {
-                    added.blocks += blocks.len() as u64;
+                    stored += blocks.len() as u64;
                     Some(record..record)
                 }
                 ObjectChange::Zero { records, .. } => Some(&records.start..&records.end),
@@ -140,35 +144,36 @@ impl ObjectChanges {
             // A range of holes rewrites at most the nodes at its ends. The nodes between them are
             // freed.
             for record in records.into_iter().flat_map(|records| [records.start, records.end]) {
+                // One more range of holes, or a step in the number of leaves.
+                added.blocks += 1;
                 let leaf = record >> NODE_SHIFT;
                 let is_known = known.is_some_and(|known| known.leaves.contains(&leaf));
                 nodes += if is_known { 0 } else { u64::from(TreeRoot::HEIGHT_MAX) };
             }
             added.cost += nodes * BLOCK;
         }
-        added.cost += added.blocks * BLOCK;
+        added.blocks += stored;
+        added.cost += stored * BLOCK;
         added
     }
 
-    /// Adds a change. Returns by how much the number of dirty blocks grew; negative if it fell.
+    /// Adds a change. Returns by how many blocks the memory grew; negative if it shrank.
     pub(crate) fn add(&mut self, change: ObjectChange) -> i64 {
-        let mut added = 0;
-        let object = self.objects.entry(change.object()).or_insert_with(|| {
-            added += 1;
-            DirtyObject::default()
-        });
+        let known = self.objects.get(&change.object());
+        let before = known.map_or(0, DirtyObject::memory_blocks);
+        let object = self.objects.entry(change.object()).or_default();
         match change {
             ObjectChange::Write { size, record, blocks, .. } => {
                 object.note(size, [record]);
                 assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
                 for (at, block) in (size.first_block(record)..).zip(blocks) {
-                    added += i64::from(object.table.write(at, block));
+                    object.table.write(at, block);
                 }
             }
             ObjectChange::Zero { size, records, .. } => {
                 object.note(size, [records.start, records.end]);
                 let blocks = size.first_block(records.start)..size.first_block(records.end);
-                added -= object.table.zero(blocks).cast_signed() as i64;
+                object.table.zero(blocks);
             }
             ObjectChange::SetSlot { size, body, .. } => {
                 object.note(size, []);
@@ -176,18 +181,27 @@ impl ObjectChanges {
             }
             ObjectChange::Remove { .. } => {
                 let all = RecordSize::all().next_back().expect("there are several");
-                let replaced = object.table.zero(0..all.first_block(TreeRoot::BLOCKS_MAX));
-                added -= replaced.cast_signed() as i64;
+                object.table.zero(0..all.first_block(TreeRoot::BLOCKS_MAX));
+                object.leaves.clear();
                 object.size = None;
                 object.slot = NewSlot::Unused;
             }
         }
+        let added = object.memory_blocks().cast_signed() - before.cast_signed();
         self.blocks = self.blocks.strict_add_signed(added);
         added
     }
 }
 
 impl DirtyObject {
+    /// Memory of the changes in blocks: the data, and one block for the slot with the rest. Many
+    /// holes or changed leaves also count: without that, a client that punches holes into one
+    /// object could fill the memory.
+    pub(crate) fn memory_blocks(&self) -> u64 {
+        let (data, holes) = (self.table.data_blocks(), self.table.hole_ranges());
+        (1 + data + holes.saturating_sub(1) + self.leaves.len() / LEAVES_OF_BLOCK) as u64
+    }
+
     fn note<const N: usize>(&mut self, size: RecordSize, records: [u64; N]) {
         let known = *self.size.get_or_insert(size);
         assert_eq!(known, size, "the changes of an object have one record size");
@@ -325,8 +339,26 @@ mod tests {
             let bound = changes.bound(&call, 2);
             let added: i64 = call.into_iter().map(|change| changes.add(change)).sum();
             assert!(added <= bound.blocks.cast_signed(), "{added} of {bound:?}");
-            assert!(bound.cost >= bound.blocks * BLOCK, "{bound:?}");
         }
         assert_eq!(changes.blocks, 2 + 4, "two slots and the records that are left");
+    }
+
+    #[test]
+    fn holes_and_leaves_of_one_object_count_as_memory() {
+        let mut changes = ObjectChanges::default();
+        let (object, size) = (ObjectId(5), RecordSize::BLOCK);
+        for hole in 0..1_000 {
+            let records = hole * 1_000..hole * 1_000 + 1;
+            let call = [ObjectChange::Zero { object, size, records }];
+            let bound = changes.bound(&call, 2);
+            let [call] = call;
+            let added = changes.add(call);
+            assert!(added <= bound.blocks.cast_signed(), "{added} of {bound:?}");
+        }
+        assert_eq!(changes.blocks, 1_000 + 1_000 / 64);
+        changes.add(ObjectChange::Zero { object, size, records: 0..1_000_000 });
+        assert_eq!(changes.blocks, 1 + 1_001 / 64, "one hole is left");
+        changes.add(ObjectChange::Remove { object });
+        assert_eq!(changes.blocks, 1);
     }
 }

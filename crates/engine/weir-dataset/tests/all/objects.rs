@@ -7,6 +7,7 @@
 //! counters match the trees.
 
 use fastrand::Rng;
+use futures_util::FutureExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -253,4 +254,30 @@ fn object_dataset_has_no_blocks() {
     let view = engine.open_snapshot(&id("s")).unwrap();
     let refused = now(view.change_objects(vec![set_slot(6, 1)])).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+}
+
+/// Calls wait for a commit once the changes take the memory for dirty data: changes of many
+/// objects, and many holes in one object, which need little space on disk.
+#[test]
+fn changes_wait_while_they_fill_the_memory() {
+    const MEMORY: u64 = 2 << 20;
+    let disk = Arc::new(MemoryDevice::new("disk", 1 << 30));
+    let engine = pool_on(&disk, MEMORY);
+    now(engine.create_object_dataset("files", LAYER, &[])).unwrap();
+    let volume = engine.volume("files").unwrap();
+    let hole = |number: u64| {
+        let records = number * 1_000..number * 1_000 + 1;
+        ObjectChange::Zero { object: ObjectId(3), size: size_of(3), records }
+    };
+    let calls: [&dyn Fn(u64) -> ObjectChange; 2] = [&|number| set_slot(4 * number + 4, 1), &hole];
+    for call in calls {
+        let is_done = |number| volume.change_objects(vec![call(number)]).now_or_never().is_some();
+        let waits = (0..2_000).find(|number| !is_done(*number));
+        let waits = waits.expect("the memory is bounded");
+        assert!(engine.dirty_bytes() <= MEMORY / 2, "{} bytes", engine.dirty_bytes());
+        committing(&engine, volume.change_objects(vec![call(waits)])).unwrap();
+        now(engine.sync()).unwrap();
+        assert_eq!(engine.dirty_bytes(), 0);
+    }
+    assert_exact(&engine);
 }
