@@ -116,7 +116,12 @@ fn choice() -> &'static Choice {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::sync::{Arc, Barrier, mpsc};
+    use std::task::{Poll, Waker};
     use std::time::Duration;
+
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -136,5 +141,52 @@ mod tests {
             });
             assert_eq!(task.await.unwrap(), 7);
         });
+    }
+
+    /// Waits until its waker, which it adds to the list, is called.
+    async fn wait_for_wake(wakers: Arc<Mutex<Vec<Waker>>>) {
+        let mut registered = false;
+        poll_fn(|context| {
+            if registered {
+                return Poll::Ready(());
+            }
+            registered = true;
+            wakers.lock().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    // Regression: the waker of a task waited for a free entry in a queue of 64 entries if another
+    // thread called it. Two threads that each woke more tasks of the other waited forever.
+    #[test]
+    fn two_threads_wake_many_tasks_of_each_other() {
+        const TASKS: usize = 200;
+        let wakers: [Arc<Mutex<Vec<Waker>>>; 2] = Default::default();
+        let all_wait = Arc::new(Barrier::new(2));
+        let (done, ends) = mpsc::channel();
+        for own in 0..2 {
+            let (wakers, all_wait, done) = (wakers.clone(), all_wait.clone(), done.clone());
+            std::thread::spawn(move || {
+                let runtime = new_runtime().unwrap();
+                let wait = |_| runtime.spawn(wait_for_wake(wakers[own].clone()));
+                let tasks: Vec<_> = (0..TASKS).map(wait).collect();
+                while wakers[own].lock().len() < TASKS {
+                    runtime.run();
+                }
+                all_wait.wait();
+                wakers[1 - own].lock().drain(..).for_each(Waker::wake);
+                runtime.block_on(async {
+                    for task in tasks {
+                        task.await.unwrap();
+                    }
+                });
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..2 {
+            let end = ends.recv_timeout(Duration::from_secs(10));
+            end.expect("a thread waits in a wake for the other thread");
+        }
     }
 }
