@@ -1,13 +1,12 @@
 //! Range lock: makes COMPARE AND WRITE atomic, and keeps the ranges of a ROD token unchanged while
-//! a command creates or uses the token.
-//!
-//! The commands are in `command`, tokens in `rod_tokens`.
+//! a command creates or uses the token. The commands are in `command`, tokens in `rod_tokens`.
 //!
 //! Invariants:
-//! - while a command holds a range exclusively, no other writer of this unit changes the range;
-//!   while a command holds a range stable, no writer changes it;
+//! - no other writer changes an exclusively held range, and no writer changes a stable one;
 //! - a lock waits only for earlier locks, and all ranges of one command enter the table together,
 //!   so that neither deadlock nor starvation occurs;
+//! - a waker in the table belongs to a lock that an earlier lock blocks. The removal of the last
+//!   blocking lock calls the waker, also if that lock was never granted or its command cancelled;
 //! - after its lock is granted and before its first change, a writer cancels the ROD tokens that
 //!   overlap its range. No command holds the range stable then, so no command uses these tokens.
 
@@ -60,13 +59,21 @@ pub(crate) struct Entry {
     ticket: u64,
     range: Range,
     hold: Hold,
+    /// Waker of the command that waits for this lock.
     waker: Option<Waker>,
+}
+
+impl Entry {
+    /// True if this lock must wait for the other, earlier one.
+    fn waits_for(&self, earlier: &Self) -> bool {
+        !self.hold.goes_beside(earlier.hold) && earlier.range.overlaps(self.range)
+    }
 }
 
 #[derive(Default)]
 pub(crate) struct Table {
     next: u64,
-    /// Waiting and granted locks, in order of arrival.
+    /// Waiting and granted locks, in order of arrival and so of their tickets.
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -78,12 +85,38 @@ impl Table {
         ticket
     }
 
-    fn may_go(&self, range: Range, hold: Hold, ticket: u64) -> bool {
-        !self
-            .entries
-            .iter()
-            .take_while(|entry| entry.ticket < ticket)
-            .any(|earlier| !hold.goes_beside(earlier.hold) && earlier.range.overlaps(range))
+    /// Returns the lock with a ticket and the earlier locks; `None` if the lock was removed.
+    fn find(&mut self, ticket: u64) -> Option<(&mut Entry, &[Entry])> {
+        let at = self.entries.binary_search_by_key(&ticket, |entry| entry.ticket).ok()?;
+        let (earlier, rest) = self.entries.split_at_mut(at);
+        Some((rest.first_mut()?, earlier))
+    }
+
+    /// True if no earlier lock blocks the lock with this ticket. Once true, this remains true: all
+    /// new locks are later ones.
+    fn may_go(&mut self, ticket: u64) -> bool {
+        let found = self.find(ticket);
+        found.is_none_or(|(entry, earlier)| !earlier.iter().any(|one| entry.waits_for(one)))
+    }
+
+    /// Removes a lock, granted or waiting. Returns the wakers of the waiting locks that only this
+    /// lock still blocked. Other waiting locks keep their wakers: woken now, they would find an
+    /// earlier lock that blocks them, and wait again.
+    fn remove(&mut self, ticket: u64) -> Vec<Waker> {
+        let mut freed = Vec::new();
+        let Ok(at) = self.entries.binary_search_by_key(&ticket, |entry| entry.ticket) else {
+            return freed;
+        };
+        let removed = self.entries.remove(at);
+        for later in at..self.entries.len() {
+            let (earlier, rest) = self.entries.split_at_mut(later);
+            let Some(entry) = rest.first_mut() else { break };
+            let was_blocked = entry.waker.is_some() && entry.waits_for(&removed);
+            if was_blocked && !earlier.iter().any(|one| entry.waits_for(one)) {
+                freed.extend(entry.waker.take());
+            }
+        }
+        freed
     }
 }
 
@@ -147,7 +180,7 @@ impl Ranges {
     /// Locks a range exclusively; returns `None` if the lock would have to wait.
     pub(crate) fn try_alone(&self, range: Range) -> Option<Held<'_>> {
         let held = self.enter(range, Hold::Exclusive);
-        let free = self.table.lock().may_go(range, Hold::Exclusive, held.ticket);
+        let free = self.table.lock().may_go(held.ticket);
         free.then(|| {
             self.let_in(range, Hold::Exclusive);
             held
@@ -184,7 +217,7 @@ impl Ranges {
     }
 
     async fn wait(&self, range: Range, held: &Held<'_>) {
-        Turn { ranges: self, ticket: held.ticket, range, hold: held.hold }.await;
+        Turn { ranges: self, ticket: held.ticket }.await;
         self.let_in(range, held.hold);
     }
 
@@ -246,24 +279,11 @@ pub(crate) struct Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let mut woken = Vec::new();
-        {
-            let mut table = self.ranges.table.lock();
-            let Some(at) = table.entries.iter().position(|entry| entry.ticket == self.ticket)
-            else {
-                return;
-            };
-            let gone = table.entries.remove(at);
-            for entry in &mut table.entries {
-                if entry.range.overlaps(gone.range) {
-                    woken.extend(entry.waker.take());
-                }
-            }
-        }
+        let freed = self.ranges.table.lock().remove(self.ticket);
         if self.hold.closes() {
             self.ranges.closed.fetch_sub(1, Ordering::SeqCst);
         }
-        woken.into_iter().for_each(Waker::wake);
+        freed.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -271,8 +291,6 @@ impl Drop for Held<'_> {
 struct Turn<'a> {
     ranges: &'a Ranges,
     ticket: u64,
-    range: Range,
-    hold: Hold,
 }
 
 impl Future for Turn<'_> {
@@ -280,10 +298,10 @@ impl Future for Turn<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut table = self.ranges.table.lock();
-        if table.may_go(self.range, self.hold, self.ticket) {
+        if table.may_go(self.ticket) {
             return Poll::Ready(());
         }
-        if let Some(entry) = table.entries.iter_mut().find(|entry| entry.ticket == self.ticket) {
+        if let Some((entry, _)) = table.find(self.ticket) {
             entry.waker = Some(context.waker().clone());
         }
         Poll::Pending
@@ -291,56 +309,4 @@ impl Future for Turn<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    #[test]
-    fn overlapping_writers_wait_in_order_of_arrival() {
-        let ranges = Ranges::default();
-        let first = ranges.shared(Range { start: 0, end: 10 }).now_or_never().unwrap();
-        let beside = ranges.shared(Range { start: 5, end: 15 }).now_or_never().unwrap();
-        assert!(ranges.quick().is_some());
-        assert!(ranges.try_alone(Range { start: 9, end: 12 }).is_none());
-        let far = ranges.try_alone(Range { start: 20, end: 30 }).unwrap();
-        assert!(ranges.quick().is_none());
-        let mut waiting = Box::pin(ranges.alone(Range { start: 9, end: 12 }));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        let mut behind = Box::pin(ranges.shared(Range { start: 11, end: 13 }));
-        assert!(behind.as_mut().now_or_never().is_none());
-        drop(first);
-        assert!(waiting.as_mut().now_or_never().is_none());
-        drop(beside);
-        assert!(behind.as_mut().now_or_never().is_none(), "overtook who came before");
-        let alone = waiting.as_mut().now_or_never().unwrap();
-        drop(alone);
-        assert!(behind.as_mut().now_or_never().is_some());
-        drop((far, waiting, behind));
-        assert!(ranges.quick().is_some() && ranges.table.lock().entries.is_empty());
-    }
-
-    #[test]
-    fn stable_ranges_admit_readers_and_exclude_writers() {
-        let ranges = Ranges::default();
-        let first = Range { start: 0, end: 10 };
-        let second = Range { start: 20, end: 30 };
-        let writer = ranges.shared(first).now_or_never().unwrap();
-        let wanted = [(first, Hold::Stable), (second, Hold::Shared)];
-        let mut waiting = Box::pin(ranges.all(&wanted));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        assert!(ranges.quick().is_none());
-        drop(writer);
-        let held = waiting.as_mut().now_or_never().unwrap();
-        let beside = ranges.all(&[(first, Hold::Stable)]).now_or_never().unwrap();
-        let mut writer = Box::pin(ranges.shared(first));
-        assert!(writer.as_mut().now_or_never().is_none());
-        assert!(ranges.shared(second).now_or_never().is_some());
-        assert!(ranges.try_alone(first).is_none() && ranges.try_alone(second).is_none());
-        drop((held, waiting));
-        assert!(writer.as_mut().now_or_never().is_none());
-        drop(beside);
-        assert!(writer.as_mut().now_or_never().is_some());
-        assert!(ranges.quick().is_some() && ranges.table.lock().entries.is_empty());
-    }
-}
+mod tests;
