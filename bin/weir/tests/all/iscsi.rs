@@ -289,6 +289,71 @@ fn racing_compare_and_writes_have_one_winner() {
     server.assert_alive();
 }
 
+// Regression: the threads of the server waited for each other forever, at full load, when each of
+// them woke more than 64 waiting commands of the other, and the server ignored SIGTERM.
+#[test]
+fn compare_and_writes_that_wait_for_a_few_blocks_do_not_stop_the_server() {
+    const ROUNDS: u64 = 100;
+    /// Commands in flight of each initiator, below the window of 128 that the target grants.
+    const QUEUE: u64 = 120;
+    const BLOCKS: u32 = 64 << 10;
+    /// Blocks for which the initiators race, so that two threads release locks at the same time.
+    const RACED: [u64; 2] = [5, 50_000];
+    let dirs = Dirs::new();
+    let mut server = served(&dirs);
+    server.weir("volume create tank/vm1 --size 32MiB").ok();
+    server.weir("lun add vms tank/vm1").ok();
+    let block = |value: u64| {
+        let mut block = [0; 512];
+        block[..8].copy_from_slice(&value.to_le_bytes());
+        block
+    };
+    let mut filler = session(&server, OTHER, 1);
+    filler.ready(0);
+    let mut racers = [2_u8, 3, 4, 5, 6, 7, 8, 9].map(|id| {
+        let address = portal(&server, usize::from(id % 2));
+        let mut racer = Initiator::log_in(&address, CLIENT, id, TARGET).unwrap().unwrap();
+        racer.ready(0);
+        racer
+    });
+    let mut won = 0;
+    for round in 1..=ROUNDS {
+        // WRITE SAME locks all blocks for some time, so that the racers' commands wait.
+        let first = round << 32;
+        filler.send_command(0, &wide(0x93, 0, 0, BLOCKS), &block(first), 0).unwrap();
+        let commands = (0..QUEUE).map(|number| {
+            let mut cdb = wide(0x89, 0, RACED[number as usize % RACED.len()], 0);
+            cdb[13] = 1;
+            let now = first + number / RACED.len() as u64;
+            (cdb, [block(now), block(now + 1)].concat())
+        });
+        for racer in &mut racers {
+            racer.send_commands(0, commands.clone()).unwrap();
+        }
+        filler.answer().unwrap().good();
+        let mut wins = 0;
+        for racer in &mut racers {
+            for _ in 0..QUEUE {
+                let answer = racer.answer().unwrap();
+                let miscompare = answer.sense == [0x0E, 0x1D, 0];
+                assert!(answer.status == 0 || miscompare, "round {round}: {answer:?}");
+                wins += u64::from(answer.status == 0);
+            }
+        }
+        let changes = RACED.map(|at| {
+            let read = filler.run(0, &wide(0x88, 0, at, 1), &[], 512).unwrap().good();
+            u64::from_le_bytes(read[..8].try_into().unwrap()) - first
+        });
+        let sum = changes.iter().sum::<u64>();
+        assert_eq!(sum, wins, "round {round}: each value has one winner: {changes:?}");
+        won += wins;
+    }
+    assert!(won > 0, "commands waited for the end of a WRITE SAME");
+    server.assert_alive();
+    drop((filler, racers));
+    server.stop_clean();
+}
+
 /// Zeroing and copying must transfer no data over the wire and write no data to the pool.
 #[test]
 fn offloads_move_no_data() {

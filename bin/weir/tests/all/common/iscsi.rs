@@ -1,5 +1,6 @@
-//! An iSCSI initiator, written from RFC 7143 independently of the code under test. It runs one
-//! command at a time and sends the command's data as immediate data.
+//! An iSCSI initiator, written from RFC 7143 independently of the code under test. It sends
+//! the data of each command as immediate data. [`Initiator::run`] runs one command at a time;
+//! [`Initiator::send_commands`] and [`Initiator::answer`] are for several commands in flight.
 //!
 //! Not here: recovery from protocol errors; a protocol error fails the test.
 //!
@@ -43,6 +44,15 @@ fn pad(len: usize) -> usize {
     len.next_multiple_of(4) - len
 }
 
+/// Returns the bytes of a PDU.
+fn pdu(mut header: [u8; HEADER], data: &[u8]) -> Vec<u8> {
+    header[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
+    let mut bytes = header.to_vec();
+    bytes.extend(data);
+    bytes.resize(bytes.len() + pad(data.len()), 0);
+    bytes
+}
+
 impl Initiator {
     /// Logs in under the initiator name `name`, with an ISID whose last byte is `isid`. The inner
     /// `Err` has the login status if the target refuses the login.
@@ -84,13 +94,13 @@ impl Initiator {
         Ok(Ok(new))
     }
 
-    fn send(&mut self, mut header: [u8; HEADER], data: &[u8]) -> io::Result<()> {
-        header[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
-        let mut bytes = header.to_vec();
-        bytes.extend(data);
-        bytes.resize(bytes.len() + pad(data.len()), 0);
+    fn send(&mut self, header: [u8; HEADER], data: &[u8]) -> io::Result<()> {
+        self.send_bytes(&pdu(header, data))
+    }
+
+    fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.wire_bytes += bytes.len() as u64;
-        self.socket.write_all(&bytes)
+        self.socket.write_all(bytes)
     }
 
     fn receive(&mut self) -> io::Result<([u8; HEADER], Vec<u8>)> {
@@ -113,6 +123,11 @@ impl Initiator {
         expected: u32,
     ) -> io::Result<Answer> {
         self.send_command(lun, cdb, data, expected)?;
+        self.answer()
+    }
+
+    /// Receives the response to the command that finishes next.
+    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
         let mut came = Vec::new();
         loop {
             let (header, data) = self.receive()?;
@@ -149,20 +164,40 @@ impl Initiator {
         data: &[u8],
         expected: u32,
     ) -> io::Result<()> {
+        let header = self.command(lun, cdb, data.len(), expected);
+        self.send(header, data)
+    }
+
+    /// Sends several write commands, each with its CDB and data, in one piece.
+    pub(crate) fn send_commands(
+        &mut self,
+        lun: u8,
+        commands: impl Iterator<Item = ([u8; 16], Vec<u8>)>,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for (cdb, data) in commands {
+            bytes.extend(pdu(self.command(lun, &cdb, data.len(), 0), &data));
+        }
+        self.send_bytes(&bytes)
+    }
+
+    /// Returns the header of the next command, which sends `data_len` bytes, or receives at most
+    /// `expected` bytes.
+    fn command(&mut self, lun: u8, cdb: &[u8], data_len: usize, expected: u32) -> [u8; HEADER] {
         self.itt += 1;
         let mut header = [0; HEADER];
         header[0] = 0x01;
         // The flags: final, a simple task, and write if there is data, otherwise read.
-        header[1] = 0x81 | if data.is_empty() { 0x40 } else { 0x20 };
+        header[1] = 0x81 | if data_len == 0 { 0x40 } else { 0x20 };
         header[9] = lun;
         header[16..20].copy_from_slice(&self.itt.to_be_bytes());
-        let len = if data.is_empty() { expected } else { data.len() as u32 };
+        let len = if data_len == 0 { expected } else { data_len as u32 };
         header[20..24].copy_from_slice(&len.to_be_bytes());
         header[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
         header[28..32].copy_from_slice(&self.exp_stat_sn.to_be_bytes());
         header[32..32 + cdb.len()].copy_from_slice(cdb);
         self.cmd_sn += 1;
-        self.send(header, data)
+        header
     }
 
     /// Clears the unit attentions that a logical unit reports to a new session.
