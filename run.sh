@@ -7,8 +7,8 @@ then="then it serves a demo pool in ./weir-demo. Ctrl-C stops the server; the da
 if [ -x "$target/quick/weir" ]; then
     echo "Weir: this builds what changed, $then"
 else
-    # A build from nothing takes about 10 minutes of processor time.
-    echo "Weir: this compiles the program and its libraries, about $((10 / cores + 1)) minutes on $cores cores, $then"
+    # A build from nothing takes about 4 minutes of processor time.
+    echo "Weir: this compiles the program and its libraries, about $((4 / cores + 1)) minutes on $cores cores, $then"
 fi
 
 # Programs in the commands that the demo prints. The server runs without them.
