@@ -8,7 +8,7 @@
 //!   missing or out of order is refused, and the reader processes no frame after it;
 //! - records come in ascending order, each at most once, so that one number describes the
 //!   receiver's progress;
-//! - a reader buffers one frame at a time, and no payload is longer than [`FRAME_BYTES_MAX`].
+//! - a reader buffers one frame at a time; a payload has at most [`FRAME_BYTES_MAX`] bytes.
 
 mod change;
 mod objects;

@@ -334,8 +334,12 @@ fn split_size(words: &[&str], unit: &str) -> Option<Explained> {
     said("write number and unit together", &command)
 }
 
-/// Explains a negative size, which the grammar reads as an option.
+/// Explains a negative size, which the grammar reads as an option. Never suggests a size for an
+/// existing volume: the volume could shrink to it.
 fn negative(words: &[&str], wrong: &str) -> Option<Explained> {
+    if let ["volume", "resize", ..] = words {
+        return None;
+    }
     let digits = wrong.strip_prefix('-').filter(|text| text.starts_with(char::is_numeric))?;
     let at = words.iter().position(|word| word.starts_with(wrong) && word[1..].starts_with(digits));
     let at = at?;
@@ -475,6 +479,8 @@ mod tests {
             let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
             assert_eq!(explained(&words, None), None, "{typed}");
         };
+        let negative = ["volume", "resize", "tank/vm3", "-10MiB", "--shrink"].map(str::to_owned);
+        assert_eq!(explained(&negative, Some("-1")), None);
         none("volume list tank");
         none("lvcreate -s 1G tank/vm1");
     }

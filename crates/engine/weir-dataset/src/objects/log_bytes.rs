@@ -63,7 +63,13 @@ impl LogBytes {
         self.sub(self.bytes);
     }
 
-    /// The most bytes that this queue may have now: `max`, or what the other queues leave free.
+    /// True if the queue is within its bound.
+    pub(crate) fn fits(&self, max: u64) -> bool {
+        self.bytes <= self.bound(max)
+    }
+
+    /// Maximum of the bytes of this queue at present: `max`, or the free rest of the total if that
+    /// is smaller.
     pub(crate) fn bound(&self, max: u64) -> u64 {
         let total = self.total.bytes.load(Ordering::Relaxed);
         self.total.max.load(Ordering::Relaxed).saturating_sub(total).min(max)
@@ -88,8 +94,8 @@ mod tests {
         assert_eq!(large.bound(10_000), 500, "a single queue gets half");
         let mut small = LogBytes::new(&total);
         small.add(10);
-        assert!(large.get() > large.bound(10_000));
-        assert!(small.get() < small.bound(10_000));
+        assert!(!large.fits(10_000));
+        assert!(small.fits(10_000) && small.get() < small.bound(10_000));
         assert_eq!(small.bound(100), 100, "the own limit of the queue");
         drop(large);
         assert_eq!(total.bytes(), 10);

@@ -110,7 +110,7 @@ impl LogQueue {
         }
         self.bytes.add(payload.queued_bytes());
         self.records.push_back(QueuedRecord { lsn: self.acked, txg, offset, payload });
-        let fits = self.bytes.get() <= self.bytes.bound(LOG_QUEUED_BYTES_MAX);
+        let fits = self.bytes.fits(LOG_QUEUED_BYTES_MAX);
         if !fits {
             self.drop_until(txg);
         }

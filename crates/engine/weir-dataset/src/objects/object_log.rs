@@ -276,10 +276,10 @@ impl ObjectLog {
     /// queues, and if the namespace alone exceeds it, all changes. The commit of `txg` makes these
     /// changes durable. Returns false after the second case.
     fn keep_bound(&mut self, txg: Txg) -> bool {
-        let bound = self.bytes.bound(OBJECTS_QUEUED_BYTES_MAX);
-        if self.bytes.get() <= bound {
+        if self.bytes.fits(OBJECTS_QUEUED_BYTES_MAX) {
             return true;
         }
+        let bound = self.bytes.bound(OBJECTS_QUEUED_BYTES_MAX);
         let mut queues: Vec<&mut Queue> = self.objects.values_mut().collect();
         queues.sort_unstable_by_key(|queue| Reverse(queue.bytes));
         // Drops an eighth more than needed, so that the next changes of many small objects do not
@@ -290,7 +290,8 @@ impl ObjectLog {
             }
             self.bytes.sub(queue.skip(txg));
         }
-        let fits = self.bytes.get() <= bound;
+        // The dropped queues gave their bytes back to the total, so the bound may be larger now.
+        let fits = self.bytes.fits(OBJECTS_QUEUED_BYTES_MAX);
         if !fits {
             self.clear();
         }

@@ -339,6 +339,7 @@ mod tests {
             let bound = changes.bound(&call, 2);
             let added: i64 = call.into_iter().map(|change| changes.add(change)).sum();
             assert!(added <= bound.blocks.cast_signed(), "{added} of {bound:?}");
+            assert!(bound.cost >= added.max(0).unsigned_abs() * BLOCK, "{added} of {bound:?}");
         }
         assert_eq!(changes.blocks, 2 + 4, "two slots and the records that are left");
     }

@@ -2,7 +2,7 @@
 //! a command creates or uses the token. The commands are in `command`, tokens in `rod_tokens`.
 //!
 //! Invariants:
-//! - no other writer changes an exclusively held range, and no writer changes a stable one;
+//! - only the holder of an exclusive lock changes its range; no writer changes a stable range;
 //! - a lock waits only for earlier locks, and all ranges of one command enter the table together,
 //!   so that neither deadlock nor starvation occurs;
 //! - a waker in the table belongs to a lock that an earlier lock blocks. The removal of the last
