@@ -22,7 +22,7 @@ use crate::expected::{Book, ExpectedState, Found, Recovered, SnapshotBook};
 use crate::history::Presence;
 use crate::history::{SECTORS, Tag, tags_of};
 use crate::objects::book::is_of_objects;
-use crate::replica::is_replica;
+use crate::replication::volumes::is_replica;
 
 /// Checks every guarantee; returns the recovered state.
 pub(crate) async fn strict(engine: &Engine, expected: &ExpectedState) -> Result<Recovered, String> {
@@ -32,7 +32,7 @@ pub(crate) async fn strict(engine: &Engine, expected: &ExpectedState) -> Result<
             one(engine, expected, at).await.map_err(|what| format!("{}: {what}", book.name))?;
         all.push(found);
     }
-    let replica = expected.replica.judge(engine, expected.sectors_max()).await;
+    let replica = expected.replica.judge(engine).await;
     let replica = replica.map_err(|what| format!("replica: {what}"))?;
     let objects = expected.objects.judge(engine).await?;
     let known = all.iter().flatten().count() + usize::from(replica.is_some()) + objects.count();

@@ -62,6 +62,8 @@ pub enum CoveragePoint {
     StreamResumed,
     /// An interrupted receive was aborted.
     StreamGivenUp,
+    /// A stream was resumed after a power cut had interrupted it.
+    StreamOutlivedCut,
     /// A volume with records of several blocks was created.
     RecordsOfSeveral,
     /// Dedupe found a block that the pool already holds.
@@ -139,13 +141,27 @@ pub enum CoveragePoint {
     ObjectsReplayed,
     /// A recovery found a dataset with many objects that lacks changes after the last sync.
     ObjectsCut,
+    /// A stream was received completely into another dataset with many objects.
+    ObjectsReceived,
+    /// An incremental stream between two snapshots of objects was sent.
+    ObjectsDifferenceSent,
+    /// As [`Self::StreamCut`], for a stream of objects.
+    ObjectsStreamCut,
+    /// As [`Self::StreamResumed`], for a stream of objects.
+    ObjectsStreamResumed,
+    /// As [`Self::StreamGivenUp`], for a stream of objects.
+    ObjectsStreamGivenUp,
+    /// As [`Self::StreamOutlivedCut`], for a stream of objects.
+    ObjectsStreamOutlivedCut,
+    /// A clone of a dataset with many objects was promoted.
+    ObjectsPromoted,
     /// A segment that a scan still had to read was freed, so the scan took a newer root.
     ScanOutlived,
 }
 
 impl CoveragePoint {
     /// All coverage points.
-    pub const ALL: [Self; 60] = [
+    pub const ALL: [Self; 68] = [
         Self::NoSpace,
         Self::RootRewrite,
         Self::VolumeCreated,
@@ -167,6 +183,7 @@ impl CoveragePoint {
         Self::StreamCut,
         Self::StreamResumed,
         Self::StreamGivenUp,
+        Self::StreamOutlivedCut,
         Self::RecordsOfSeveral,
         Self::Deduped,
         Self::OriginKept,
@@ -205,6 +222,13 @@ impl CoveragePoint {
         Self::ObjectsSynced,
         Self::ObjectsReplayed,
         Self::ObjectsCut,
+        Self::ObjectsReceived,
+        Self::ObjectsDifferenceSent,
+        Self::ObjectsStreamCut,
+        Self::ObjectsStreamResumed,
+        Self::ObjectsStreamGivenUp,
+        Self::ObjectsStreamOutlivedCut,
+        Self::ObjectsPromoted,
         Self::ScanOutlived,
     ];
 

@@ -17,7 +17,8 @@ use crate::concurrent::{Change, ConcurrentChanges, What};
 use crate::history::Presence;
 use crate::history::{History, SECTORS, Tag, at, write_of};
 use crate::objects::book::{FoundObjects, ObjectsBook};
-use crate::replica::{self, Replica};
+use crate::replication::replica::{FoundReplica, Replica};
+use crate::replication::volumes::{VolumeContent, no_replica};
 
 /// Number of volumes that exist from the start and are never destroyed.
 pub(crate) const VOLUMES: usize = 2;
@@ -137,7 +138,7 @@ pub(crate) struct Recovered {
     pub(crate) volumes: Vec<Option<Found>>,
     /// Content of each recovered snapshot by name.
     pub(crate) snapshots: HashMap<String, Vec<Tag>>,
-    pub(crate) replica: Option<replica::Found>,
+    pub(crate) replica: Option<FoundReplica>,
     pub(crate) objects: FoundObjects,
 }
 
@@ -146,7 +147,7 @@ pub(crate) struct Recovered {
 pub(crate) struct ExpectedState {
     pub(crate) volumes: Vec<Book>,
     pub(crate) snapshots: Vec<SnapshotBook>,
-    pub(crate) replica: Replica,
+    pub(crate) replica: Replica<VolumeContent>,
     /// Datasets with many objects.
     pub(crate) objects: ObjectsBook,
     next_snapshot: u64,
@@ -181,14 +182,14 @@ impl ExpectedState {
         let there = (0..there).map(|n| book(format!("v{n}"), Presence::There));
         let free = (0..free).map(|n| book(format!("t{n}"), Presence::Gone));
         let volumes = there.chain(free).collect();
-        let (snapshots, replica, next_snapshot) = (Vec::new(), Replica::default(), 0);
+        let (snapshots, replica, next_snapshot) = (Vec::new(), no_replica(), 0);
         let (tags, also, recent) = (HashMap::new(), HashSet::new(), Vec::new());
         let next_tag = 1 << 16;
         Self {
             volumes,
             snapshots,
             replica,
-            objects: ObjectsBook::default(),
+            objects: ObjectsBook::new(Vec::new()),
             next_snapshot,
             tags,
             also,

@@ -35,7 +35,7 @@ mod operator;
 mod metadata_loss;
 mod objects;
 mod ranges;
-mod replica;
+mod replication;
 mod rng;
 mod scenario;
 mod snapshots;

@@ -51,8 +51,9 @@ const LOAD_LASTS_MAX: u64 = 3;
 const STORM_ONE_IN: u64 = 24;
 /// Probability, as one divided by this number, that a scenario uses datasets with many objects.
 const OBJECTS_ONE_IN: u64 = 3;
-/// Number of tasks that use datasets with many objects: one for operations, the others for syncs.
-const OBJECT_TASKS: usize = 5;
+/// Number of tasks that use datasets with many objects: one for operations, one for replication,
+/// the others for syncs.
+const OBJECT_TASKS: usize = 6;
 /// Objects that operations use: several in one block of the object table, and some that make the
 /// table high.
 const OBJECT_NUMBERS: [u64; 16] =
@@ -500,20 +501,26 @@ impl Scenario {
         load: Load,
         rng: &Rng,
     ) -> [JoinHandle<Result<(), String>>; OBJECT_TASKS] {
-        let turn = Rc::default();
+        let (turn, chains) = <(Rc<_>, Rc<_>)>::default();
         std::array::from_fn(|n| {
             let mut actor = ObjectsActor {
                 rng: rng.stream("objects", n as u64),
                 engine: Arc::clone(engine),
                 expected: Rc::clone(expected),
+                executor: world.executor().clone(),
                 recent: None,
                 turn: Rc::clone(&turn),
+                chains: Rc::clone(&chains),
             };
             let (scenario, pause) = (*self, world.executor().clone());
             let name = format!("objects {n}");
             world.executor().spawn(name.clone(), async move {
                 for _ in 0..load.steps_per_client {
-                    let done = if n == 0 { actor.step().await } else { actor.sync_step().await };
+                    let done = match n {
+                        0 => actor.step().await,
+                        n if n + 1 == OBJECT_TASKS => actor.replicate_step().await,
+                        _ => actor.sync_step().await,
+                    };
                     if scenario.ends(&name, done)? {
                         break;
                     }

@@ -16,7 +16,7 @@ use crate::error::Stop;
 use crate::expected::Content;
 use crate::history::Presence;
 use crate::objects::book::is_of_objects;
-use crate::replica::is_replica;
+use crate::replication::volumes::is_replica;
 
 impl Admin {
     pub(crate) async fn snapshot_step(&mut self) -> Result<(), Stop> {
@@ -60,7 +60,7 @@ impl Admin {
         };
         for volume in self.engine.volumes() {
             let volume = volume.info().name;
-            if is_replica(&volume) {
+            if is_replica(&volume) || is_of_objects(&volume) {
                 continue;
             }
             if self.snapshots_of(&volume).await?.contains(&name) {

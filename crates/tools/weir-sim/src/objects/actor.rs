@@ -1,5 +1,5 @@
 //! Actor of a scenario that uses datasets with many objects: operations, syncs, snapshots,
-//! rollbacks and a clone.
+//! rollbacks and a clone. `replica` has its replication.
 //!
 //! Invariants:
 //! - one operation runs at a time, so their order is known; syncs run concurrently with operations;
@@ -13,36 +13,41 @@ use tokio::sync::Mutex;
 use weir_base::{ErrorKind, ObjectId};
 use weir_dataset::{DatasetError, Engine, SyncOf, Volume};
 
-use super::book::{DatasetBook, NAMES, ObjectsBook, SnapshotOfObjects, snapshot_id};
+use super::book::{DatasetBook, NAMES, ObjectsBook, SnapshotOfObjects};
 use super::content::{ObjectsState, RECORDS};
 use super::layer::{LAYER, ObjectOp, apply};
 use super::model::{ObjectsHistory, Synced};
 use crate::coverage::{CoveragePoint, note};
 use crate::error::Stop;
+use crate::executor::Executor;
 use crate::expected::ExpectedState;
 use crate::history::Presence;
+use crate::replication::replica::id;
 use crate::rng::Rng;
 
 /// Maximum number of snapshots, so that a small pool has space for changes.
 const SNAPSHOTS_MAX: usize = 3;
 
-/// One task of the actor. The tasks share `turn`.
+/// One task of the actor. The tasks share `turn` and `chains`.
 pub(crate) struct ObjectsActor {
     pub(crate) rng: Rng,
     pub(crate) engine: Arc<Engine>,
     pub(crate) expected: Rc<RefCell<ExpectedState>>,
+    pub(crate) executor: Executor,
     /// Object of the last operation.
     pub(crate) recent: Option<u64>,
     /// Lock that each operation holds, so that operations run one after the other.
     pub(crate) turn: Rc<Mutex<()>>,
+    /// Lock of the snapshots and the clone. Operations continue while a task sends a snapshot.
+    pub(crate) chains: Rc<Mutex<()>>,
 }
 
 impl ObjectsActor {
-    fn book<T>(&self, of: impl FnOnce(&mut ObjectsBook) -> T) -> T {
+    pub(super) fn book<T>(&self, of: impl FnOnce(&mut ObjectsBook) -> T) -> T {
         of(&mut self.expected.borrow_mut().objects)
     }
 
-    fn dataset<T>(&self, index: usize, of: impl FnOnce(&mut DatasetBook) -> T) -> T {
+    pub(super) fn dataset<T>(&self, index: usize, of: impl FnOnce(&mut DatasetBook) -> T) -> T {
         self.book(|book| of(&mut book.datasets[index]))
     }
 
@@ -55,13 +60,17 @@ impl ObjectsActor {
         }
         let has_copy = self.dataset(1, |book| book.presence) == Presence::There;
         let index = usize::from(has_copy && self.rng.below(4) == 0);
-        match self.rng.below(40) {
-            0 | 1 => self.take_snapshot().await,
+        let draw = self.rng.below(40);
+        let chains = Rc::clone(&self.chains);
+        let Ok(_chains) = chains.try_lock() else { return self.operate(index).await };
+        match draw {
+            0 | 1 => self.take_snapshot(index).await,
             2 => self.destroy_snapshot().await,
             3 => self.roll_back().await,
             4 if has_copy => self.destroy_copy().await,
             4 => self.clone_snapshot().await,
             5 => self.engine.commit().await.map_err(Stop::Told),
+            6..9 if has_copy => self.promote().await,
             _ => self.operate(index).await,
         }
     }
@@ -136,7 +145,7 @@ impl ObjectsActor {
         Ok(())
     }
 
-    async fn take_snapshot(&mut self) -> Result<(), Stop> {
+    pub(super) async fn take_snapshot(&mut self, owner: usize) -> Result<(), Stop> {
         let is_there = |book: &SnapshotOfObjects| book.presence == Presence::There;
         let name = self.book(|book| {
             let count = book.snapshots.iter().filter(|book| is_there(book)).count();
@@ -145,15 +154,16 @@ impl ObjectsActor {
             }
             book.next_snapshot += 1;
             let name = format!("o{}", book.next_snapshot);
-            let (presence, state) = (Presence::Creating, book.datasets[0].history.now().clone());
-            book.snapshots.push(SnapshotOfObjects { name: name.clone(), presence, state });
+            let (presence, state) =
+                (Presence::Creating, book.datasets[owner].history.now().clone());
+            book.snapshots.push(SnapshotOfObjects { name: name.clone(), owner, presence, state });
             Some(name)
         });
         let Some(name) = name else { return Ok(()) };
-        let presence = match self.engine.create_snapshots(&[snapshot_id(&name)]).await {
+        let presence = match self.engine.create_snapshots(&[id(NAMES[owner], &name)]).await {
             Ok(_) => {
                 // The commit of the snapshot made all earlier operations durable.
-                self.dataset(0, |book| {
+                self.dataset(owner, |book| {
                     let synced = Synced::all(book.history.now());
                     book.history.add_synced(synced);
                 });
@@ -178,41 +188,40 @@ impl ObjectsActor {
     }
 
     /// Draws a snapshot that exists.
-    fn some_snapshot(&mut self) -> Option<(String, ObjectsState)> {
+    pub(super) fn some_snapshot(&mut self) -> Option<SnapshotOfObjects> {
         let rng = &mut self.rng;
         let book = &self.expected.borrow().objects;
         let there = book.snapshots.iter().filter(|book| book.presence == Presence::There);
-        let there: Vec<_> = there.map(|book| (book.name.clone(), book.state.clone())).collect();
+        let there: Vec<_> = there.collect();
         (!there.is_empty()).then(|| there[rng.index(there.len())].clone())
     }
 
     async fn destroy_snapshot(&mut self) -> Result<(), Stop> {
-        let Some((name, _)) = self.some_snapshot() else { return Ok(()) };
+        let Some(SnapshotOfObjects { name, owner, .. }) = self.some_snapshot() else {
+            return Ok(());
+        };
         self.set_snapshot(&name, Presence::Destroying);
-        let presence =
-            match self.engine.destroy_snapshots(NAMES[0], std::slice::from_ref(&name)).await {
-                Ok(_) => Presence::Gone,
-                // The clone depends on this snapshot.
-                Err(DatasetError::InUse { .. }) => Presence::There,
-                Err(error) => return Err(Stop::Told(error)),
-            };
+        let destroyed = self.engine.destroy_snapshots(NAMES[owner], std::slice::from_ref(&name));
+        let presence = match destroyed.await {
+            Ok(_) => Presence::Gone,
+            // The clone depends on this snapshot.
+            Err(DatasetError::InUse { .. }) => Presence::There,
+            Err(error) => return Err(Stop::Told(error)),
+        };
         self.set_snapshot(&name, presence);
         Ok(())
     }
 
     async fn roll_back(&mut self) -> Result<(), Stop> {
-        let Some((name, state)) = self.some_snapshot() else { return Ok(()) };
-        let newer: Vec<String> = self.book(|book| {
-            let after = book.snapshots.iter().skip_while(|book| book.name != name).skip(1);
-            let there = after.filter(|book| book.presence == Presence::There);
-            there.map(|book| book.name.clone()).collect()
-        });
+        let Some(snapshot) = self.some_snapshot() else { return Ok(()) };
+        let newer = self.newer_than(&snapshot);
+        let SnapshotOfObjects { name, owner, state, .. } = snapshot;
         newer.iter().for_each(|name| self.set_snapshot(name, Presence::Destroying));
-        self.dataset(0, |book| book.rolling = Some(state.clone()));
-        let rolled = self.engine.rollback(&snapshot_id(&name), true).await;
+        self.dataset(owner, |book| book.rolling = Some(state.clone()));
+        let rolled = self.engine.rollback(&id(NAMES[owner], &name), true).await;
         let presence = match rolled {
             Ok(_) => {
-                self.dataset(0, |book| {
+                self.dataset(owner, |book| {
                     book.history = ObjectsHistory::of_state(state);
                     book.generation += 1;
                 });
@@ -223,20 +232,33 @@ impl ObjectsActor {
             Err(error) if error.kind() == ErrorKind::NoSpace => Presence::There,
             Err(error) => return Err(Stop::Told(error)),
         };
-        self.dataset(0, |book| book.rolling = None);
+        self.dataset(owner, |book| book.rolling = None);
         newer.iter().for_each(|name| self.set_snapshot(name, presence));
         Ok(())
     }
 
+    /// Names of the snapshots of the same dataset that are newer than `snapshot`.
+    pub(super) fn newer_than(&self, snapshot: &SnapshotOfObjects) -> Vec<String> {
+        let book = &self.expected.borrow().objects;
+        let after = book.snapshots.iter().skip_while(|book| book.name != snapshot.name).skip(1);
+        let is_newer = |book: &&SnapshotOfObjects| {
+            (book.owner, book.presence) == (snapshot.owner, Presence::There)
+        };
+        after.filter(is_newer).map(|book| book.name.clone()).collect()
+    }
+
     async fn clone_snapshot(&mut self) -> Result<(), Stop> {
-        let Some((name, state)) = self.some_snapshot() else { return Ok(()) };
+        let Some(SnapshotOfObjects { name, owner, state, .. }) = self.some_snapshot() else {
+            return Ok(());
+        };
+        self.book(|book| book.origin = Some(name.clone()));
         self.dataset(1, |book| {
             let generation = book.generation + 1;
             let history = ObjectsHistory::of_state(state);
             *book =
                 DatasetBook { presence: Presence::Creating, history, generation, rolling: None };
         });
-        let made = self.engine.clone_snapshot(&snapshot_id(&name), NAMES[1]).await;
+        let made = self.engine.clone_snapshot(&id(NAMES[owner], &name), NAMES[1]).await;
         let presence = match made {
             Ok(_) => Presence::There,
             Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,
@@ -248,9 +270,42 @@ impl ObjectsActor {
 
     async fn destroy_copy(&mut self) -> Result<(), Stop> {
         self.dataset(1, |book| book.presence = Presence::Destroying);
-        self.engine.destroy_volume(NAMES[1], true).await.map_err(Stop::Told)?;
-        self.dataset(1, |book| book.presence = Presence::Gone);
+        let own: Vec<String> = self.book(|book| {
+            let is_own =
+                |book: &&SnapshotOfObjects| (book.owner, book.presence) == (1, Presence::There);
+            book.snapshots.iter().filter(is_own).map(|book| book.name.clone()).collect()
+        });
+        own.iter().for_each(|name| self.set_snapshot(name, Presence::Destroying));
+        let presence = match self.engine.destroy_volume(NAMES[1], true).await {
+            Ok(_) => Presence::Gone,
+            // The first dataset is a clone of one of its snapshots, because of a promotion.
+            Err(DatasetError::InUse { .. }) => Presence::There,
+            Err(error) => return Err(Stop::Told(error)),
+        };
+        own.iter().for_each(|name| self.set_snapshot(name, presence));
+        self.dataset(1, |book| book.presence = presence);
+        self.book(|book| book.origin.take_if(|_| presence == Presence::Gone));
         Ok(())
+    }
+
+    async fn promote(&mut self) -> Result<(), Stop> {
+        let Some(clone) = self.book(|book| book.clone_index()) else { return Ok(()) };
+        self.book(|book| book.promoting = true);
+        let done = self.engine.promote(NAMES[clone]).await;
+        self.book(|book| book.promoting = false);
+        match done {
+            Ok(_) => {
+                self.book(ObjectsBook::promoted);
+                note(CoveragePoint::ObjectsPromoted);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            Err(error) => {
+                // Either outcome is possible.
+                self.book(|book| book.promoting = true);
+                Err(Stop::Told(error))
+            }
+        }
     }
 }
 

@@ -1,15 +1,17 @@
-//! Expected state of the datasets with many objects of a scenario: a dataset, its snapshots, and a
-//! clone of one of them.
+//! Expected state of the datasets with many objects of a scenario: a dataset, a clone of one of its
+//! snapshots, the snapshots of both, and a replica.
 //!
 //! Invariant: a call is recorded as pending before it starts, and as acknowledged right after it
 //! returns.
 
-use weir_dataset::{Engine, SnapshotId};
+use weir_dataset::Engine;
 
 use super::content::{ObjectsState, read_state};
 use super::model::ObjectsHistory;
+use super::sent::{ObjectsContent, REPLICA, no_replica};
 use crate::coverage::{CoveragePoint, note};
 use crate::history::Presence;
+use crate::replication::replica::{FoundReplica, Replica, id};
 
 /// Names of the first dataset, and of the clone of one of its snapshots.
 pub(crate) const NAMES: [&str; 2] = ["files", "copy"];
@@ -37,52 +39,81 @@ impl Default for DatasetBook {
     }
 }
 
-/// Expected state of a snapshot of the first dataset.
+/// Expected state of a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotOfObjects {
+    /// Name, unique among all snapshots of the scenario.
     pub(super) name: String,
+    /// Index in [`NAMES`] of the dataset that has the snapshot.
+    pub(super) owner: usize,
     pub(super) presence: Presence,
     pub(super) state: ObjectsState,
 }
 
 /// Expected state of all datasets with many objects.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct ObjectsBook {
     /// Numbers of the objects that operations use.
     pub(super) numbers: Vec<u64>,
     pub(super) datasets: [DatasetBook; 2],
+    /// Snapshots in order of creation.
     pub(super) snapshots: Vec<SnapshotOfObjects>,
     pub(super) next_snapshot: u64,
+    /// Name of the snapshot from which one of the datasets was cloned.
+    pub(super) origin: Option<String>,
+    /// If true, a promotion is pending, and any of the datasets may have the older snapshots.
+    pub(super) promoting: bool,
+    pub(super) replica: Replica<ObjectsContent>,
 }
 
 /// Recovered datasets and snapshots.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FoundObjects {
     datasets: [Option<ObjectsState>; 2],
-    snapshots: Vec<(String, ObjectsState)>,
+    /// Recovered snapshots in order of creation.
+    snapshots: Vec<SnapshotOfObjects>,
+    replica: Option<FoundReplica>,
 }
 
 impl FoundObjects {
     /// Number of datasets.
     pub(crate) fn count(&self) -> usize {
-        self.datasets.iter().flatten().count()
+        self.datasets.iter().flatten().count() + usize::from(self.replica.is_some())
     }
 }
 
 /// True if a dataset of this name is one of the datasets with many objects of a scenario.
 pub(crate) fn is_of_objects(name: &str) -> bool {
-    NAMES.contains(&name)
-}
-
-/// Identity of a snapshot of the first dataset.
-pub(super) fn snapshot_id(name: &str) -> SnapshotId {
-    SnapshotId { volume: NAMES[0].to_owned(), name: name.to_owned() }
+    NAMES.contains(&name) || name == REPLICA
 }
 
 impl ObjectsBook {
     /// Expected state of a pool without datasets. `numbers`: objects that operations will use.
     pub(crate) fn new(numbers: Vec<u64>) -> Self {
-        Self { numbers, ..Self::default() }
+        Self {
+            numbers,
+            datasets: <[DatasetBook; 2]>::default(),
+            snapshots: Vec::new(),
+            next_snapshot: 0,
+            origin: None,
+            promoting: false,
+            replica: no_replica(),
+        }
+    }
+
+    /// Index of the dataset that is a clone; `None` if none is.
+    pub(super) fn clone_index(&self) -> Option<usize> {
+        let origin = self.origin.as_ref()?;
+        let found = self.snapshots.iter().find(|book| book.name == *origin);
+        found.map(|book| 1 - book.owner)
+    }
+
+    /// Records that the clone was promoted: it has the origin and all older snapshots now.
+    pub(super) fn promoted(&mut self) {
+        let Some(clone) = self.clone_index() else { return };
+        let at = self.snapshots.iter().position(|book| Some(&book.name) == self.origin.as_ref());
+        let older = &mut self.snapshots[..=at.expect("the clone has an origin")];
+        older.iter_mut().for_each(|book| book.owner = clone);
     }
 
     /// Checks all datasets and snapshots of a recovered pool.
@@ -95,9 +126,22 @@ impl ObjectsBook {
             *found =
                 self.judge_one(engine, name, book).await.map_err(|w| format!("{name}: {w}"))?;
         }
-        if found.datasets[0].is_some() {
-            found.snapshots = self.judge_snapshots(engine).await?;
+        for owner in 0..NAMES.len() {
+            if found.datasets[owner].is_some() {
+                found.snapshots.extend(self.judge_snapshots(engine, owner).await?);
+            }
         }
+        let at = |name: &String| self.snapshots.iter().position(|book| book.name == *name);
+        found.snapshots.sort_by_key(|book| at(&book.name));
+        let is_lost = |book: &&SnapshotOfObjects| {
+            let is_found = found.snapshots.iter().any(|found| found.name == book.name);
+            book.presence == Presence::There && !is_found
+        };
+        if let Some(book) = self.snapshots.iter().find(is_lost) {
+            return Err(format!("snapshot {} of objects is missing", book.name));
+        }
+        let replica = self.replica.judge(engine).await;
+        found.replica = replica.map_err(|what| format!("{REPLICA}: {what}"))?;
         Ok(found)
     }
 
@@ -129,14 +173,18 @@ impl ObjectsBook {
     async fn judge_snapshots(
         &self,
         engine: &Engine,
-    ) -> Result<Vec<(String, ObjectsState)>, String> {
-        let listed = engine.snapshots(NAMES[0]).await.map_err(|error| error.to_string())?;
+        owner: usize,
+    ) -> Result<Vec<SnapshotOfObjects>, String> {
+        let listed = engine.snapshots(NAMES[owner]).await.map_err(|error| error.to_string())?;
         let mut found = Vec::new();
         for info in listed {
             let book = self.snapshots.iter().find(|book| book.name == info.name);
-            let book = book.filter(|book| book.presence != Presence::Gone);
-            let book = book.ok_or_else(|| format!("unexpected snapshot {}", info.name))?;
-            let view = engine.open_snapshot(&snapshot_id(&info.name));
+            let is_expected = |book: &&SnapshotOfObjects| {
+                book.presence != Presence::Gone && (self.promoting || book.owner == owner)
+            };
+            let full = id(NAMES[owner], &info.name);
+            let book = book.filter(is_expected).ok_or_else(|| format!("unexpected {full:?}"))?;
+            let view = engine.open_snapshot(&full);
             let view = view.map_err(|error| error.to_string())?;
             let state = read_state(&view, &self.numbers).await;
             let state = state.map_err(|error| format!("{}: {error}", info.name))??;
@@ -144,16 +192,10 @@ impl ObjectsBook {
                 let wanted = &book.state;
                 return Err(format!("snapshot {} is {state:?}, not {wanted:?}", info.name));
             }
-            found.push((info.name, state));
+            let (name, presence) = (info.name, Presence::There);
+            found.push(SnapshotOfObjects { name, owner, presence, state });
         }
-        let is_lost = |book: &&SnapshotOfObjects| {
-            let is_found = found.iter().any(|(name, _)| *name == book.name);
-            book.presence == Presence::There && !is_found
-        };
-        match self.snapshots.iter().find(is_lost) {
-            Some(book) => Err(format!("snapshot {} of objects is missing", book.name)),
-            None => Ok(found),
-        }
+        Ok(found)
     }
 
     /// True if a recovery has all changes of the first dataset.
@@ -171,7 +213,10 @@ impl ObjectsBook {
                 book.history = ObjectsHistory::of_state(state);
             }
         }
-        let snapshot = |(name, state)| SnapshotOfObjects { name, presence: Presence::There, state };
-        self.snapshots = found.snapshots.into_iter().map(snapshot).collect();
+        self.snapshots = found.snapshots;
+        self.promoting = false;
+        let is_there = self.datasets[1].presence == Presence::There;
+        self.origin.take_if(|_| !is_there);
+        self.replica.rebase(found.replica);
     }
 }

@@ -6,5 +6,7 @@ pub(crate) mod book;
 mod content;
 pub(crate) mod layer;
 mod model;
+mod replica;
+mod sent;
 #[cfg(test)]
 mod tests;

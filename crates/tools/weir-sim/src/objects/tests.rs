@@ -17,12 +17,14 @@ use super::book::{NAMES, ObjectsBook};
 use super::content::read_state;
 use super::layer::{LAYER, ObjectOp, SimLayer, apply};
 use super::model::ObjectsHistory;
+use crate::coverage::{Coverage, CoveragePoint};
 use crate::cut::CutPlan;
+use crate::enumerate::{Effort, enumerate};
 use crate::executor::JoinHandle;
 use crate::expected::ExpectedState;
 use crate::media::{DiskOptions, MediaImage};
 use crate::rng::Rng;
-use crate::scenario::devices;
+use crate::scenario::{Scenario, devices};
 use crate::world::SimWorld;
 
 const DISK_BYTES: u64 = 96 << 20;
@@ -66,15 +68,17 @@ fn cut_load(seed: u64) -> (usize, usize) {
                 found.borrow_mut().push((state.borrow().clone(), cut.cut(plan)));
             }
         });
-        let turn = Rc::default();
+        let (turn, chains) = <(Rc<_>, Rc<_>)>::default();
         let tasks: Vec<_> = (0..4)
             .map(|n| {
                 let mut actor = ObjectsActor {
                     rng: Rng::new(seed).stream("objects", n),
                     engine: Arc::clone(&engine),
                     expected: Rc::clone(&expected),
+                    executor: world.executor().clone(),
                     recent: None,
                     turn: Rc::clone(&turn),
+                    chains: Rc::clone(&chains),
                 };
                 let pause = world.executor().clone();
                 world.executor().spawn(format!("objects {n}"), async move {
@@ -122,6 +126,40 @@ fn cut_load(seed: u64) -> (usize, usize) {
 fn thousands_of_objects_survive_power_cuts() {
     let (cuts, lost) = cut_load(3);
     assert!(cuts > 10 && lost > 4, "{lost} of {cuts} cuts lost changes");
+}
+
+/// The scenarios send snapshots, cut and resume the streams, and promote clones. The power is cut
+/// after each load, and two loads follow.
+#[test]
+fn scenarios_replicate_and_promote_datasets() {
+    let effort = Effort {
+        steps_per_million: 0,
+        plans_per_step: 0,
+        nested_per_million: 0,
+        go_on_per_million: 1_000_000,
+        absent_per_million: 0,
+        own_losses_per_million: 0,
+        old_per_million: 0,
+    };
+    let mut coverage = Coverage::default();
+    // The receiver applies changes in groups, and few snapshots have more than one group. In seed
+    // 134 a stream is cut after its first group.
+    let seeds = [134].into_iter().chain(1..);
+    let scenarios = seeds.map(|seed| Scenario::of_seed(seed, PlantedBug::None));
+    for scenario in scenarios.filter(|scenario| scenario.objects).take(24) {
+        coverage.add_met(&enumerate(scenario, effort).unwrap().coverage);
+    }
+    for point in [
+        CoveragePoint::ObjectsReceived,
+        CoveragePoint::ObjectsDifferenceSent,
+        CoveragePoint::ObjectsStreamCut,
+        CoveragePoint::ObjectsStreamResumed,
+        CoveragePoint::ObjectsStreamGivenUp,
+        CoveragePoint::ObjectsStreamOutlivedCut,
+        CoveragePoint::ObjectsPromoted,
+    ] {
+        assert!(coverage.count(point) > 0, "{point:?}");
+    }
 }
 
 /// A program without a layer refuses the import; it must not drop flushed changes of objects.

@@ -1,0 +1,49 @@
+//! Content of a sent snapshot of a dataset with many objects.
+//!
+//! Invariant: the received snapshot has the same slots and records.
+
+use weir_dataset::{DatasetError, Engine, SnapshotId};
+
+use super::content::{ObjectsState, read_state};
+use crate::coverage::CoveragePoint;
+use crate::replication::replica::{Replica, ReplicaPoints, SentContent};
+
+/// Name of the replica.
+pub(super) const REPLICA: &str = "files-replica";
+const POINTS: ReplicaPoints = ReplicaPoints {
+    difference: CoveragePoint::ObjectsDifferenceSent,
+    received: CoveragePoint::ObjectsReceived,
+    cut: CoveragePoint::ObjectsStreamCut,
+    resumed: CoveragePoint::ObjectsStreamResumed,
+    given_up: CoveragePoint::ObjectsStreamGivenUp,
+    outlived_cut: CoveragePoint::ObjectsStreamOutlivedCut,
+};
+
+/// Expected state of a replica that does not exist.
+pub(super) fn no_replica() -> Replica<ObjectsContent> {
+    Replica::new(REPLICA, &POINTS)
+}
+
+/// Content of a snapshot.
+#[derive(Clone, Debug)]
+pub(crate) struct ObjectsContent {
+    /// Numbers of the objects that operations use.
+    pub(super) numbers: Vec<u64>,
+    pub(super) state: ObjectsState,
+}
+
+impl SentContent for ObjectsContent {
+    async fn compare(
+        &self,
+        engine: &Engine,
+        received: &SnapshotId,
+    ) -> Result<Result<(), String>, DatasetError> {
+        let found = read_state(&*engine.open_snapshot(received)?, &self.numbers).await?;
+        Ok(found.and_then(|found| {
+            if found == self.state {
+                return Ok(());
+            }
+            Err(format!("is {found:?}, not {:?}", self.state))
+        }))
+    }
+}
