@@ -54,6 +54,7 @@ pub use fault::{Budget, Fault};
 pub use lost_nodes::lose_nodes;
 pub use lost_records::lose_records;
 pub use media::{DiskOptions, Latency, MediaImage};
+pub use objects::lost_nodes::lose_object_nodes;
 pub use rng::Rng;
 pub use scenario::{FaultPlan, Layout, Room, Scenario};
 pub use trace::{Phase, Trace, TraceEntry};

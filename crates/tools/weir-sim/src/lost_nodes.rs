@@ -25,6 +25,7 @@ use weir_pool::{DiskAddress, ImportOptions, PlantedBug};
 use crate::client::whole_blocks;
 use crate::cut::CutPlan;
 use crate::error::SimError;
+use crate::executor::JoinHandle;
 use crate::history::{GARBAGE, Tag, contents_of, tags_of, write_of};
 use crate::media::MediaImage;
 use crate::rng::Rng;
@@ -43,9 +44,9 @@ const STEPS: u64 = 14;
 /// Number of generations after the damage.
 const LIVES: u64 = 3;
 const SNAPSHOTS_MAX: usize = 3;
-const MEMORY_BYTES: u64 = 4 << 20;
+pub(crate) const MEMORY_BYTES: u64 = 4 << 20;
 /// Virtual time within which scans, frees and a recount end.
-const SETTLED_AFTER: Duration = Duration::from_mins(1);
+pub(crate) const SETTLED_AFTER: Duration = Duration::from_mins(1);
 
 /// Expected state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,9 +145,23 @@ fn view(engine: &Engine, name: &str) -> Result<Arc<Volume>, DatasetError> {
 }
 
 /// A lost node and its corrupted bytes.
-struct LostNode {
+pub(crate) struct LostNode {
     place: DiskAddress,
     bytes: Vec<u8>,
+}
+
+impl LostNode {
+    /// The node at this address, which was corrupted.
+    pub(crate) fn new(images: &[MediaImage], place: DiskAddress) -> Self {
+        Self { place, bytes: bytes_at(images, place) }
+    }
+}
+
+/// Addresses of the lost nodes whose space the pool has not reused: the corrupted bytes are still
+/// there. If the pool still needs another node, a later check fails.
+pub(crate) fn lost_nodes_at(images: &[MediaImage], lost: &[LostNode]) -> Vec<DiskAddress> {
+    let is_there = |lost: &&LostNode| bytes_at(images, lost.place) == lost.bytes;
+    lost.iter().filter(is_there).map(|lost| lost.place).collect()
 }
 
 fn bytes_at(images: &[MediaImage], place: DiskAddress) -> Vec<u8> {
@@ -195,10 +210,7 @@ impl Run {
             images = self.live(images)?;
         }
         if self.rng.coin() {
-            // If the bytes at the address of a lost node changed, the pool has reused its space. If
-            // the pool still needs the node, a later check fails.
-            let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
-            let there: Vec<DiskAddress> = places.iter().filter(is_there).map(|l| l.place).collect();
+            let there = lost_nodes_at(&images, &places);
             flip(&mut images, self.layout, &there);
             self.find_again();
         }
@@ -282,9 +294,7 @@ impl Run {
         let places = lost.map_err(|error| error.to_string())??;
         let mut images = world.cut(CutPlan::Everything);
         flip(&mut images, self.layout, &places);
-        let lost =
-            |place: &DiskAddress| LostNode { place: *place, bytes: bytes_at(&images, *place) };
-        let lost = places.iter().map(lost).collect();
+        let lost = places.into_iter().map(|place| LostNode::new(&images, place)).collect();
         Ok((images, lost))
     }
 
@@ -336,20 +346,11 @@ impl Run {
     }
 
     async fn work(&mut self, world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
-        let (committer, timer) = (Arc::clone(engine), world.executor().clone());
-        let run = world
-            .executor()
-            .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
-        let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
-        let scans = world
-            .executor()
-            .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
+        let background = Background::start(world, engine);
         for _ in 0..STEPS {
             self.step(engine).await?;
         }
-        engine.stop();
-        run.await.map_err(|error| format!("the committer failed: {error}"))?;
-        scans.await.map_err(|error| format!("the scans failed: {error}"))
+        background.stop(engine).await
     }
 
     async fn step(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
@@ -550,14 +551,7 @@ impl Run {
         let ended = world.run_until(async {
             let engine = self.open(&world).await?;
             self.judge(&engine).await?;
-            let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
-            let run = world
-                .executor()
-                .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
-            let (scanner, timer) = (Arc::clone(&engine), world.executor().clone());
-            let scans = world
-                .executor()
-                .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
+            let background = Background::start(&world, &engine);
             engine.scrub_start().map_err(|error| format!("scrub: {error}"))?;
             world.executor().sleep(SETTLED_AFTER).await;
             self.judge_list(&engine).await?;
@@ -565,15 +559,37 @@ impl Run {
             destroyed.map_err(|error| format!("destroy: {error}"))?;
             self.promises.views.retain(|name, _| name == OTHER);
             world.executor().sleep(SETTLED_AFTER).await;
-            engine.stop();
-            run.await.map_err(|error| format!("the committer failed: {error}"))?;
-            scans.await.map_err(|error| format!("the scans failed: {error}"))?;
+            background.stop(&engine).await?;
             if engine.pool().damaged_since().is_some() {
                 return Err("damage is left".to_owned());
             }
             self.judge(&engine).await
         });
         ended.map_err(|error| error.to_string())?
+    }
+}
+
+/// Background tasks of an engine: commits and scans.
+pub(crate) struct Background {
+    commits: JoinHandle<Result<(), DatasetError>>,
+    scans: JoinHandle<Result<(), DatasetError>>,
+}
+
+impl Background {
+    pub(crate) fn start(world: &SimWorld, engine: &Arc<Engine>) -> Self {
+        let (committer, timer) = (Arc::clone(engine), world.executor().clone());
+        let commits = async move { committer.run(|time| timer.sleep(time)).await };
+        let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
+        let scans = async move { scanner.run_scans(|time| timer.sleep(time)).await };
+        let commits = world.executor().spawn("committer", commits);
+        Self { commits, scans: world.executor().spawn("scans", scans) }
+    }
+
+    /// Stops the engine and waits for the tasks.
+    pub(crate) async fn stop(self, engine: &Engine) -> Result<(), String> {
+        engine.stop();
+        self.commits.await.map_err(|error| format!("the committer failed: {error}"))?;
+        self.scans.await.map_err(|error| format!("the scans failed: {error}"))
     }
 }
 
@@ -606,7 +622,7 @@ async fn place_of(
 }
 
 /// Flips bits of the blocks at these addresses on every leg; a second call restores them.
-fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskAddress]) {
+pub(crate) fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskAddress]) {
     for image in &mut images[..layout.disks()] {
         for place in places {
             (0..4).for_each(|n| image.flip_bit(place.offset + n * 16, 3));

@@ -31,6 +31,8 @@ use crate::cut::CutPlan;
 use crate::expected::ExpectedState;
 use crate::history::{Tag, contents_of, tags_of};
 use crate::media::MediaImage;
+use crate::objects::layer::SimLayer;
+use crate::objects::readable::Readable;
 use crate::rng::Rng;
 use crate::scenario::{FaultPlan, Layout, Scenario, devices};
 use crate::world::SimWorld;
@@ -61,8 +63,7 @@ type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 /// at equal offsets.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
     let plain = matches!(scenario.layout, Layout::Single | Layout::Mirror);
-    let quiet = !scenario.reshapes && !scenario.objects;
-    plain && scenario.trouble == FaultPlan::None && quiet
+    plain && scenario.trouble == FaultPlan::None && !scenario.reshapes
 }
 
 /// Corrupts nodes or blocks of one metadata tree of a closed or open pool, and continues across
@@ -91,6 +92,8 @@ struct Before {
     whole: Exact,
     /// Blocks of `whole` whose pointers need no lost node or block.
     exact: Exact,
+    /// Content of all datasets with many objects. The clients do not change it after the loss.
+    objects: Readable,
     /// Flushed writes that exist only in the log.
     logged: Written,
     /// All copies of the lost nodes and blocks.
@@ -129,7 +132,8 @@ fn lose_and_go_on(
     if is_refused && rng.coin() {
         restore(&mut images, &before.flipped);
         written.append(&mut before.logged);
-        return return_all(scenario, seed, images, (&before, &written, &mut rng)).map_err(told);
+        let expected = (&expected, &before, &written);
+        return return_all(scenario, seed, images, expected, &mut rng).map_err(told);
     }
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed + 2).await?;
@@ -137,6 +141,7 @@ fn lose_and_go_on(
         before.keep_logged(&engine, &mut written);
         is_there(&engine, &written).await?;
         is_exact(&engine, &before.exact, &lost).await?;
+        objects_survive(&engine, &expected, (&before.objects, &lost)).await?;
         let (committer, timer) = (Arc::clone(&engine), world.executor().clone());
         let run = async move { committer.run(|time| timer.sleep(time)).await };
         let run = world.executor().spawn("committer", run);
@@ -152,7 +157,8 @@ fn lose_and_go_on(
     let mut images = images.map_err(told)?;
     if rng.coin() {
         restore(&mut images, &before.flipped);
-        return return_all(scenario, seed, images, (&before, &written, &mut rng)).map_err(told);
+        let expected = (&expected, &before, &written);
+        return return_all(scenario, seed, images, expected, &mut rng).map_err(told);
     }
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed + 3).await?;
@@ -160,6 +166,7 @@ fn lose_and_go_on(
         is_there(&engine, &written).await?;
         before.exact.retain(|block, _| !written.contains_key(block));
         is_exact(&engine, &before.exact, &lost).await?;
+        objects_survive(&engine, &expected, (&before.objects, &lost)).await?;
         counts(&engine, &lost).await?;
         destroy_all(&engine).await?;
         counts(&engine, &lost).await
@@ -177,7 +184,8 @@ fn return_all(
     scenario: &Scenario,
     seed: u64,
     images: Vec<MediaImage>,
-    (before, written, rng): (&Before, &Written, &mut Rng),
+    (expected, before, written): (&ExpectedState, &Before, &Written),
+    rng: &mut Rng,
 ) -> Result<(), String> {
     let mut whole = before.whole.clone();
     whole.retain(|block, _| !written.contains_key(block) && !before.logged.contains_key(block));
@@ -188,6 +196,7 @@ fn return_all(
         }
         is_exact(engine, &whole, &[]).await?;
         is_there(engine, written).await?;
+        objects_survive(engine, expected, (&before.objects, &[])).await?;
         counts(engine, &before.lost).await
     };
     let told = |what: String| format!("{what}, after the lost parts became readable again");
@@ -274,11 +283,13 @@ fn lose_in_use(
 ) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("own trees in use", 0);
     let (mut expected, mut written, mut exact) = (expected.clone(), Written::new(), Exact::new());
+    let mut objects = Readable::default();
     let tree = TREES[rng.index(TREES.len())];
     let told = |what: String| format!("{what}, after the loss of nodes of {tree:?} in use");
     let images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed).await?;
         exact = contents(&engine, &[]).await?;
+        objects = expected.objects.readable(&engine).await?;
         let places = engine.pool().own_places().await.map_err(|error| error.to_string())?;
         let nodes = places.into_iter().filter(|place| place.tree == tree && place.level > 0);
         scribble(world, &nodes.collect::<Vec<_>>(), &mut rng);
@@ -301,6 +312,7 @@ fn lose_in_use(
         let engine = open(scenario, world, seed + 1).await?;
         is_exact(&engine, &exact, &[]).await?;
         is_there(&engine, &written).await?;
+        objects_survive(&engine, &expected, (&objects, &[])).await?;
         counts(&engine, &[]).await?;
         let (datasets, tables) = (engine.lost_datasets(), engine.pool().lost_tables());
         if (&datasets, &tables) != (&LostDatasets::default(), &LostTables::default()) {
@@ -381,7 +393,8 @@ async fn open_with(
     world: &SimWorld,
     how: ImportOptions,
 ) -> Result<Arc<Engine>, DatasetError> {
-    let engine = Engine::open(devices(world), how, &scenario.options(world)).await?;
+    let options = scenario.options(world);
+    let engine = Engine::open_with_layer(devices(world), how, &options, &SimLayer).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)
 }
@@ -410,6 +423,11 @@ fn lose(
     let mut before = Before::default();
     let mut images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed).await?;
+        if scenario.objects {
+            // Commit the changes of objects in the log, because an import with force drops those
+            // that need a lost part.
+            engine.sync().await.map_err(|error| format!("commit: {error}"))?;
+        }
         let mut places = engine.pool().own_places().await.map_err(|error| error.to_string())?;
         let tree = TREES[rng.index(TREES.len())];
         places.retain(|place| place.tree == tree);
@@ -425,6 +443,7 @@ fn lose(
         before.names = names_of(&engine).await?;
         before.exact = contents(&engine, &before.lost).await?;
         before.whole = contents(&engine, &[]).await?;
+        before.objects = expected.objects.readable(&engine).await?;
         if rng.coin() {
             before.log_some(world, &engine, (expected, rng)).await?;
         }
@@ -528,6 +547,18 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Compares all objects with their content before the loss. If no lost node or block describes data
+/// or datasets, all of it must be readable.
+async fn objects_survive(
+    engine: &Engine,
+    expected: &ExpectedState,
+    (before, lost): (&Readable, &[OwnPlace]),
+) -> Result<(), String> {
+    let are_listed = lost.iter().all(|place| place.tree != MetadataTree::Datasets);
+    let is_whole = are_listed && described(lost).is_empty();
+    expected.objects.readable(engine).await?.judge(before, are_listed, is_whole)
 }
 
 /// Compares the counters with a walk of the trees, as far as the walk can read the tree nodes.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use weir_base::{Guid, Txg};
 use weir_dataset::Engine;
-use weir_pool::{ImportOptions, LegState, PoolError, PoolMoment, VdevStatus, discover};
+use weir_pool::{ImportOptions, LegState, LegStatus, PoolError, PoolMoment, VdevStatus, discover};
 
 use crate::check;
 use crate::coverage::{CoveragePoint, note};
@@ -23,6 +23,7 @@ use crate::cut::CutPlan;
 use crate::disk::SimDisk;
 use crate::expected::ExpectedState;
 use crate::media::MediaImage;
+use crate::objects::layer::SimLayer;
 use crate::operator::legs_out_of_use;
 use crate::rng::Rng;
 use crate::scenario::{FaultPlan, Scenario, devices};
@@ -59,8 +60,7 @@ impl Earlier {
 
 /// True if this check fits the scenario.
 pub(crate) fn fits(scenario: &Scenario) -> bool {
-    let plain = !scenario.reshapes && !scenario.objects;
-    plain && scenario.layout.disks() > 1 && scenario.trouble == FaultPlan::None
+    !scenario.reshapes && scenario.layout.disks() > 1 && scenario.trouble == FaultPlan::None
 }
 
 /// Recovers from `images` with one old leg, waits until every leg is online, removes as many other
@@ -95,6 +95,8 @@ pub(crate) fn judge(
     let imports_alone = while_open && rng.below(3) == 0;
     let lost = world.run_until(async {
         let absent = if while_open { vec![old, disks] } else { Vec::new() };
+        // Legs that the old disk lists as stale after an import without them.
+        let mut alone_without = Vec::new();
         if imports_alone {
             let others: Vec<usize> = (0..disks).collect();
             // The import of the old disk alone fails if its data needs the other disks of its vdev,
@@ -102,12 +104,18 @@ pub(crate) fn judge(
             let Ok(alone) = open(scenario, &world, &others, seed + 2).await else {
                 return Ok(None);
             };
+            alone_without = legs_of(&alone, |leg| leg.state != LegState::Online);
             drop(alone);
         }
         let engine = open(scenario, &world, &absent, seed).await?;
         if while_open {
+            // If the pool has replaced all of these legs since, the import of the old disk looks
+            // like an import that a power cut interrupted, because it wrote no client data. Then
+            // the disk may join.
+            let current = legs_of(&engine, |leg| leg.state == LegState::Online);
+            let diverges = current.iter().any(|leg| alone_without.contains(leg));
             match bring_back(&engine, old, world.disk(disks)).await? {
-                Back::Joined if imports_alone => return Err("a diverged disk joined".to_owned()),
+                Back::Joined if diverges => return Err("a diverged disk joined".to_owned()),
                 Back::Diverged if imports_alone => {
                     note(CoveragePoint::DivergedDiskRefused);
                     check::strict(&engine, expected).await?;
@@ -163,7 +171,8 @@ pub(crate) fn judge_alone(
             newest = newest.max(found.map(|found| found.txg).unwrap_or_default());
         }
         let how = ImportOptions { newest_seen: Some(seen), ..ImportOptions::new(Guid(seed)) };
-        let opened = Engine::open(devices(&world), how, &scenario.options(&world)).await;
+        let options = scenario.options(&world);
+        let opened = Engine::open_with_layer(devices(&world), how, &options, &SimLayer).await;
         if newest < seen.txg {
             note(CoveragePoint::OldDisksRefused);
             if opened.is_ok() {
@@ -183,9 +192,16 @@ async fn open(
 ) -> Result<Arc<Engine>, String> {
     let disks = devices(world).into_iter().enumerate();
     let disks = disks.filter(|(n, _)| !absent.contains(n)).map(|(_, disk)| disk).collect();
-    let engine =
-        Engine::open(disks, ImportOptions::new(Guid(seed)), &scenario.options(world)).await;
+    let (how, options) = (ImportOptions::new(Guid(seed)), scenario.options(world));
+    let engine = Engine::open_with_layer(disks, how, &options, &SimLayer).await;
     engine.map_err(|error| format!("open: {error}"))
+}
+
+/// Legs of the pool for which `is` returns true.
+fn legs_of(engine: &Engine, is: impl Fn(&LegStatus) -> bool) -> Vec<Guid> {
+    let status = engine.pool().status();
+    let legs = status.vdevs.iter().flat_map(|vdev| &vdev.legs);
+    legs.filter(|leg| is(leg)).map(|leg| leg.guid).collect()
 }
 
 /// Result of bringing the old disk online.

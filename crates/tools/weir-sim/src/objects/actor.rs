@@ -14,7 +14,7 @@ use weir_base::{ErrorKind, ObjectId};
 use weir_dataset::{DatasetError, Engine, SyncOf, Volume};
 
 use super::book::{DatasetBook, NAMES, ObjectsBook, SnapshotOfObjects};
-use super::content::{ObjectsState, RECORDS};
+use super::content::{ObjectsState, RECORDS, seed_for};
 use super::layer::{LAYER, ObjectOp, apply};
 use super::model::{ObjectsHistory, Synced};
 use crate::coverage::{CoveragePoint, note};
@@ -334,7 +334,7 @@ fn some_op(rng: &mut Rng, state: &ObjectsState, numbers: &[u64], recent: Option<
         }
         6..8 => ObjectOp::Truncate { object: number, born, change, record },
         _ => {
-            let seed = rng.next_u64() >> 1;
+            let seed = seed_for(rng.next_u64() >> 1, (number, record));
             ObjectOp::Write { object: number, born, change, record, seed }
         }
     }

@@ -1,7 +1,7 @@
 //! Content of a dataset with many objects, as the simulator's layer stores it.
 //!
 //! Invariant: each slot and each record shows which operation wrote it, so that a recovery can be
-//! compared with every prefix of the operations.
+//! compared with every prefix of the operations. The seed of a record shows its object and number.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,13 @@ pub(crate) struct ObjectState {
     pub(crate) records: BTreeMap<u64, u64>,
 }
 
+impl ObjectState {
+    /// The state as numbers, without the records.
+    pub(super) fn words(&self) -> Vec<u64> {
+        vec![self.born, self.named, self.changes, u64::from(self.is_orphan)]
+    }
+}
+
 /// State of a dataset: its objects and the number of its namespace changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectsState {
@@ -62,22 +69,31 @@ pub(super) fn blocks_of(seed: u64, size: RecordSize) -> Vec<Block> {
     (0..size.blocks()).map(block).collect()
 }
 
-/// Seed of a record, or an error if the record does not have the content of any seed.
-fn seed_of(blocks: &[Block], size: RecordSize) -> Result<u64, String> {
+/// Returns the random seed `draw` with a mark of the record `(object, record)` in bits 32 to 47.
+pub(super) fn seed_for(draw: u64, (object, record): (u64, u64)) -> u64 {
+    let mark = (object.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ record.wrapping_mul(31)) >> 8;
+    draw & !(0xffff << 32) | (mark & 0xffff) << 32
+}
+
+/// Seed of a record, or an error if the content was never written to this record.
+pub(super) fn seed_of(blocks: &[Block], size: RecordSize, at: (u64, u64)) -> Result<u64, String> {
     let seed = blocks.first().and_then(|block| block.first_chunk().copied());
     let seed = u64::from_le_bytes(seed.ok_or("a record without blocks")?);
     let wanted = blocks_of(seed, size);
     let matches = blocks.iter().zip(&wanted).all(|(found, wanted)| found[..] == wanted[..]);
-    if matches { Ok(seed) } else { Err(format!("the record does not have the content of {seed}")) }
+    if !matches {
+        return Err(format!("the record does not have the content of {seed}"));
+    }
+    if seed_for(seed, at) == seed { Ok(seed) } else { Err(format!("{seed} is of another record")) }
 }
 
 /// Encodes the state of an object, except its records, as the bytes of its slot.
 pub(super) fn body_of(state: &ObjectState) -> Box<SlotBody> {
-    let words = [state.born, state.named, state.changes, u64::from(state.is_orphan)];
+    let words: Vec<u8> = state.words().into_iter().flat_map(u64::to_le_bytes).collect();
     // Fill the rest, so that a slot with parts of two versions is noticed.
     let fill = state.born.wrapping_mul(31) ^ state.named.wrapping_mul(17) ^ state.changes;
     let mut body = Box::new([fill as u8; ObjectSlot::BODY_BYTES]);
-    body[..32].copy_from_slice(words.map(u64::to_le_bytes).as_flattened());
+    body[..words.len()].copy_from_slice(&words);
     body
 }
 
@@ -111,7 +127,7 @@ pub(crate) async fn read_state(
         let mut records = BTreeMap::new();
         for record in RECORDS {
             if let Some(blocks) = volume.read_object(object, size, record).await? {
-                match seed_of(&blocks, size) {
+                match seed_of(&blocks, size, (number, record)) {
                     Ok(seed) => records.insert(record, seed),
                     Err(what) => return Ok(Err(format!("object {number}, {record}: {what}"))),
                 };

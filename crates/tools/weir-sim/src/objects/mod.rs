@@ -5,7 +5,9 @@ pub(crate) mod actor;
 pub(crate) mod book;
 mod content;
 pub(crate) mod layer;
+pub(crate) mod lost_nodes;
 mod model;
+pub(crate) mod readable;
 mod replica;
 mod sent;
 #[cfg(test)]

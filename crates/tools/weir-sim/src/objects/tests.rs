@@ -14,7 +14,7 @@ use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 use super::actor::ObjectsActor;
 use super::book::{NAMES, ObjectsBook};
-use super::content::read_state;
+use super::content::{read_state, seed_for};
 use super::layer::{LAYER, ObjectOp, SimLayer, apply};
 use super::model::ObjectsHistory;
 use crate::coverage::{Coverage, CoveragePoint};
@@ -146,7 +146,7 @@ fn scenarios_replicate_and_promote_datasets() {
     // 134 a stream is cut after its first group.
     let seeds = [134].into_iter().chain(1..);
     let scenarios = seeds.map(|seed| Scenario::of_seed(seed, PlantedBug::None));
-    for scenario in scenarios.filter(|scenario| scenario.objects).take(24) {
+    for scenario in scenarios.filter(|scenario| scenario.objects).take(16) {
         coverage.add_met(&enumerate(scenario, effort).unwrap().coverage);
     }
     for point in [
@@ -221,7 +221,8 @@ impl Load {
             let state = &history.now().objects[&object];
             (state.born, state.changes + 1)
         };
-        let (record, seed) = (0, 1000 * object + change);
+        let record = 0;
+        let seed = seed_for(1000 * object + change, (object, record));
         self.perform(ObjectOp::Write { object, born, change, record, seed }).await;
     }
 

@@ -6,7 +6,7 @@
 //! Invariant: no test is random; a bug that is no longer found means a weaker simulation.
 
 use weir_pool::PlantedBug;
-use weir_sim::{Effort, Scenario, enumerate};
+use weir_sim::{Effort, FaultPlan, Layout, Scenario, enumerate};
 
 /// Default effort: few recoveries of many scenarios find more bugs than many recoveries of few
 /// scenarios.
@@ -242,6 +242,31 @@ fn engine_passes_with_old_copies_of_legs() {
 #[test]
 fn engine_passes_with_metadata_loss() {
     assert_eq!(first_violation(PlantedBug::None, 20, OWN), None);
+}
+
+/// Asserts that the first `count` scenarios with objects, without injected faults and on one of
+/// these layouts pass.
+fn objects_pass(layouts: &[Layout], count: usize, effort: Effort) {
+    let scenarios = (1..).map(|seed| Scenario::of_seed(seed, PlantedBug::None));
+    let fits = |scenario: &Scenario| {
+        let is_plain = !scenario.reshapes && scenario.trouble == FaultPlan::None;
+        scenario.objects && is_plain && layouts.contains(&scenario.layout)
+    };
+    for scenario in scenarios.filter(fits).take(count) {
+        if let Err(violation) = enumerate(Scenario { storm: false, ..scenario }, effort) {
+            panic!("{violation}");
+        }
+    }
+}
+
+#[test]
+fn objects_pass_with_metadata_loss() {
+    objects_pass(&[Layout::Single, Layout::Mirror], 4, OWN);
+}
+
+#[test]
+fn objects_pass_with_old_copies_of_legs() {
+    objects_pass(&[Layout::Mirror, Layout::Raidz1], 1, OLD);
 }
 
 #[test]
