@@ -116,6 +116,14 @@ pub enum PlantedBug {
     EndDropsNamed,
     /// The sync of an object without a name does not wait for the change that removed the name.
     EndNotSynced,
+    /// A commit writes the slot of an object with the tree root of another object in its block.
+    SlotHasNeighboursRoot,
+    /// A commit replaces only the first record of a range of holes that reaches to the end of an
+    /// object.
+    TruncateLeavesTail,
+    /// An object that reuses a number in the txg in which the old object was removed gets the
+    /// records of the old object.
+    ReusedSlotKeepsRecords,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

@@ -249,8 +249,16 @@ impl Scenario {
     pub fn for_bug(seed: u64, bug: PlantedBug) -> Self {
         let mut scenario = Self::of_seed(seed, bug);
         scenario.storm = false;
-        // `objects::tests` has the planted bugs of datasets with many objects.
-        scenario.objects = false;
+        // `objects::tests` has the planted bugs of the log of datasets with many objects.
+        scenario.objects = matches!(
+            bug,
+            PlantedBug::SlotHasNeighboursRoot
+                | PlantedBug::TruncateLeavesTail
+                | PlantedBug::ReusedSlotKeepsRecords
+        );
+        if scenario.objects {
+            scenario.trouble = FaultPlan::None;
+        }
         if bug == PlantedBug::SkipChecksum {
             scenario.layout = Layout::Mirror;
             scenario.trouble = FaultPlan::Fault(Fault::BitRot);

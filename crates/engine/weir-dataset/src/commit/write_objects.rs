@@ -17,7 +17,9 @@ use weir_codec::compress::is_zero;
 use weir_format::{
     BlockOwner, BlockPtr, DatasetRecord, ObjectSlot, PtrKind, SegmentClass, TreeRoot,
 };
-use weir_pool::{Change, Delta, NewContents, PoolError, RawRecord, Tree, TreeKind, WriteOut};
+use weir_pool::{
+    Change, Delta, NewContents, PlantedBug, PoolError, RawRecord, Tree, TreeKind, WriteOut,
+};
 
 use crate::commit::write_table::StoredAs;
 use crate::objects::object_set::{DirtyObject, NewSlot, ObjectChanges};
@@ -77,6 +79,12 @@ impl Engine {
             let wrote = self.write_object(out, volume, record, wrote, &mut changed, versions);
             let (root, gained) = wrote.await?;
             delta += gained;
+            let root = match self.core.pool.bug() {
+                PlantedBug::SlotHasNeighboursRoot => {
+                    ObjectSlot::read(block, ObjectId(object.0 ^ 1)).map_or(root, |next| next.root)
+                }
+                _ => root,
+            };
             let slot = match &dirty.slot {
                 NewSlot::Kept => ObjectSlot { root, record_size: size, body: old.body },
                 NewSlot::Set(body) => ObjectSlot { root, record_size: size, body: **body },
@@ -128,8 +136,11 @@ impl Engine {
         let is_data = |change: &&Change| change.to != NewContents::Pointer(BlockPtr::HOLE);
         let data = changes.iter().filter(is_data).map(|change| change.start + change.count);
         let end = data.max().unwrap_or_default().max(root.blocks());
+        let leaves_tail = self.core.pool.bug() == PlantedBug::TruncateLeavesTail;
         changes.retain_mut(|change| {
-            change.count = change.count.min(end.saturating_sub(change.start));
+            let kept = end.saturating_sub(change.start);
+            let is_tail = leaves_tail && change.count > kept;
+            change.count = change.count.min(if is_tail { 1 } else { kept });
             change.count > 0
         });
         changed.push((object, changed_records(&changes)));

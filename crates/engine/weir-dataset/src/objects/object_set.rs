@@ -15,6 +15,7 @@ use std::sync::Arc;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_format::{NODE_SHIFT, ObjectSlot, TreeRoot};
+use weir_pool::PlantedBug;
 
 use crate::objects::dirty::{Dirty, DirtyTable};
 use crate::objects::log_bytes::LogTotal;
@@ -158,7 +159,7 @@ impl ObjectChanges {
     }
 
     /// Adds a change. Returns by how many blocks the memory grew; negative if it shrank.
-    pub(crate) fn add(&mut self, change: ObjectChange) -> i64 {
+    pub(crate) fn add(&mut self, change: ObjectChange, bug: PlantedBug) -> i64 {
         let known = self.objects.get(&change.object());
         let before = known.map_or(0, DirtyObject::memory_blocks);
         let object = self.objects.entry(change.object()).or_default();
@@ -177,6 +178,10 @@ impl ObjectChanges {
             }
             ObjectChange::SetSlot { size, body, .. } => {
                 object.note(size, []);
+                let is_reused = matches!(object.slot, NewSlot::Unused);
+                if is_reused && bug == PlantedBug::ReusedSlotKeepsRecords {
+                    object.table = DirtyTable::default();
+                }
                 object.slot = NewSlot::Set(body);
             }
             ObjectChange::Remove { .. } => {
@@ -316,9 +321,9 @@ mod tests {
         let zeros = || Block::copy_of(&[0; BLOCK_BYTES]);
         let mut set = ObjectSet::new(&Arc::new(LogTotal::new(u64::MAX)));
         set.slot_blocks.extend((0..4).map(|index| (index, zeros())));
-        set.open.add(write(5, 0));
+        set.open.add(write(5, 0), PlantedBug::None);
         set.freeze();
-        set.open.add(write(9, 0));
+        set.open.add(write(9, 0), PlantedBug::None);
         set.drop_unused_blocks();
         assert!(set.slot_blocks.keys().eq([1, 2].iter()), "blocks of objects 5 and 9");
         assert!(set.publish([(1, zeros())]).is_some());
@@ -337,7 +342,8 @@ mod tests {
         ];
         for call in calls {
             let bound = changes.bound(&call, 2);
-            let added: i64 = call.into_iter().map(|change| changes.add(change)).sum();
+            let added: i64 =
+                call.into_iter().map(|change| changes.add(change, PlantedBug::None)).sum();
             assert!(added <= bound.blocks.cast_signed(), "{added} of {bound:?}");
             assert!(bound.cost >= added.max(0).unsigned_abs() * BLOCK, "{added} of {bound:?}");
         }
@@ -353,13 +359,13 @@ mod tests {
             let call = [ObjectChange::Zero { object, size, records }];
             let bound = changes.bound(&call, 2);
             let [call] = call;
-            let added = changes.add(call);
+            let added = changes.add(call, PlantedBug::None);
             assert!(added <= bound.blocks.cast_signed(), "{added} of {bound:?}");
         }
         assert_eq!(changes.blocks, 1_000 + 1_000 / 64);
-        changes.add(ObjectChange::Zero { object, size, records: 0..1_000_000 });
+        changes.add(ObjectChange::Zero { object, size, records: 0..1_000_000 }, PlantedBug::None);
         assert_eq!(changes.blocks, 1 + 1_001 / 64, "one hole is left");
-        changes.add(ObjectChange::Remove { object });
+        changes.add(ObjectChange::Remove { object }, PlantedBug::None);
         assert_eq!(changes.blocks, 1);
     }
 }

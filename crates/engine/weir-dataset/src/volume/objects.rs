@@ -222,7 +222,8 @@ impl Volume {
     }
 
     fn add_objects(&self, set: &mut ObjectSet, changes: Vec<ObjectChange>, cost: u64) {
-        let added: i64 = changes.into_iter().map(|change| set.open.add(change)).sum();
+        let bug = self.core.pool.bug();
+        let added: i64 = changes.into_iter().map(|change| set.open.add(change, bug)).sum();
         set.open.charge += cost;
         self.core.add_dirty(added.max(0).unsigned_abs(), cost);
         self.core.sub_dirty(added.min(0).unsigned_abs());

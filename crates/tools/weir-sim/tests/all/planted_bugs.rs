@@ -244,6 +244,21 @@ fn engine_passes_with_metadata_loss() {
     assert_eq!(first_violation(PlantedBug::None, 20, OWN), None);
 }
 
+#[test]
+fn slot_with_the_root_of_its_neighbour_is_noticed() {
+    is_noticed_with(PlantedBug::SlotHasNeighboursRoot, 20, RUNS);
+}
+
+#[test]
+fn truncation_that_leaves_the_tail_is_noticed() {
+    is_noticed_with(PlantedBug::TruncateLeavesTail, 20, RUNS);
+}
+
+#[test]
+fn records_of_a_removed_object_in_a_reused_slot_are_noticed() {
+    is_noticed_with(PlantedBug::ReusedSlotKeepsRecords, 20, RUNS);
+}
+
 /// Asserts that the first `count` scenarios with objects, without injected faults and on one of
 /// these layouts pass.
 fn objects_pass(layouts: &[Layout], count: usize, effort: Effort) {
