@@ -15,6 +15,7 @@ use weir_dataset::{
 };
 use weir_device::Overlay;
 
+use crate::objects::{self, AnyLayer};
 use crate::sample::{Disks, import, options, send};
 
 /// Number of polls of a future after which its operation counts as endless. The disks are in
@@ -23,6 +24,8 @@ const POLLS_MAX: u32 = 100_000;
 /// Number of bytes in each of the [`READS`] reads of a volume, which are spread over its length.
 const READ_BYTES: usize = 16 << 10;
 const READS: u64 = 8;
+/// Number of digests of each snapshot.
+const DIGESTS: u64 = 4;
 /// Number of steps after which a scan is stopped.
 const STEPS_MAX: u32 = 500;
 
@@ -91,7 +94,7 @@ pub(crate) fn drive<T>(bench: &Bench, call: impl Future<Output = T>) -> Option<T
 /// # Errors
 /// The error of the engine.
 pub fn open(disks: &Disks, force: bool) -> Result<Arc<Engine>, DatasetError> {
-    now(Engine::open(disks.devices(), import(force), &options()))
+    now(Engine::open_with_layer(disks.devices(), import(force), &options(), &AnyLayer))
 }
 
 /// Imports a forged pool and performs every operation on it; returns 1 if an import succeeded and 0
@@ -128,7 +131,9 @@ fn check(disks: &Disks) {
     let overlays: Vec<Arc<Overlay>> =
         disks.devices().into_iter().map(|disk| Arc::new(Overlay::new(disk))).collect();
     let devices = overlays.iter().map(|disk| Arc::clone(disk) as _).collect();
-    let Ok(engine) = now(Engine::open(devices, import(false), &options())) else { return };
+    let options = options();
+    let opened = Engine::open_with_layer(devices, import(false), &options, &AnyLayer);
+    let Ok(engine) = now(opened) else { return };
     let bench = Bench::new(engine);
     overlays.iter().for_each(|overlay| overlay.freeze());
     read_all(&bench);
@@ -156,6 +161,9 @@ fn read_all(bench: &Bench) {
 }
 
 fn read(bench: &Bench, volume: &Volume) {
+    if objects::read(bench, volume) {
+        return;
+    }
     let size = volume.size_bytes();
     let _extents = drive(bench, volume.extents(0, size, 1000));
     let mut out = vec![0; READ_BYTES];
@@ -174,6 +182,7 @@ fn relate(bench: &Bench, name: &str) {
     for snapshot in &names {
         let id = SnapshotId { volume: name.to_owned(), name: snapshot.clone() };
         let _marked = drive(bench, bench.create_bookmark(&id, snapshot));
+        let _digest = drive(bench, bench.digest(&id, 0, DIGESTS));
         let _freed = drive(bench, bench.freed_by(name, std::slice::from_ref(snapshot)));
         for from in [None, names.first()] {
             let older = from.map(|name| SnapshotId { name: name.clone(), ..id.clone() });
@@ -195,6 +204,9 @@ fn use_it(bench: &Bench) {
     for volume in bench.volumes() {
         let size = volume.size_bytes();
         let name = volume.info().name;
+        if objects::read(bench, &volume) {
+            objects::change(bench, &volume);
+        }
         for (at, len) in [(0, 8192), (50 * 4096, 4096), (size.saturating_sub(8192), 8192)] {
             let at = at / 4096 * 4096;
             let _write = drive(bench, volume.write(at, &vec![0x5a; len]));
@@ -232,7 +244,7 @@ pub fn receive(disks: &Disks, streams: &[Vec<u8>]) -> u32 {
         for dry_run in [true, false] {
             let spec =
                 ReceiveSpec { volume: "into".to_owned(), roll_back: true, dry_run, mark: None };
-            let mut receiver = Receiver::new(Arc::clone(&bench), spec);
+            let mut receiver = Receiver::new(Arc::clone(&bench), spec).with_objects();
             let mut parts = stream.chunks(64 << 10);
             let whole =
                 parts.all(|part| matches!(drive(&bench, receiver.push(part)), Some(Ok(()))));

@@ -15,7 +15,8 @@ use weir_format::label::checksum_of;
 use weir_format::layout::{CONFIG_BYTES, LABEL_BYTES, RING_OFFSET, SLOT_BYTES};
 use weir_format::log::{HEADER_BYTES, RECORD_BYTES, decode_header};
 use weir_format::{
-    BlockPtr, Codec, DatasetKind, DatasetRecord, Descent, Label, Origin, PtrKind, VdevKind,
+    BlockPtr, Codec, DatasetKind, DatasetRecord, Descent, Label, ObjectSlot, Origin, PtrKind,
+    VdevKind,
 };
 
 use crate::map::{Kind, Map, Part, Place, Seal, first_disk, labels, pieces, store, tree_at};
@@ -334,6 +335,8 @@ fn field(part: &Part, rng: &mut Rng) -> usize {
             slot * 32 + [0, 0, 8, 8, 5, 13, 16][rng.below(7)]
         }
         Kind::LogBatch if rng.below(4) > 0 => rng.below(HEADER_BYTES + RECORD_BYTES),
+        // In three of four cases, choose the root or the record size in one of the four slots.
+        Kind::Slots if rng.below(4) > 0 => rng.below(4) * ObjectSlot::BYTES + rng.below(34),
         Kind::SegmentTable => rng.below(used.div_ceil(64)) * 64 + rng.below(64),
         _ => rng.below((used + 8).min(len)),
     }

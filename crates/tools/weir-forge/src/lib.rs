@@ -15,11 +15,13 @@ mod exercise;
 mod forgery;
 pub mod images;
 mod map;
+mod objects;
 mod sample;
 mod stream;
 
 pub use exercise::{exercise, open, receive};
 pub use forgery::{Forged, Forgery, Rng};
 pub use map::{Kind, Map};
-pub use sample::{Disks, sample, streams_of};
+pub use objects::FILES;
+pub use sample::{Disks, object_sample, sample, streams_of};
 pub use stream::forge_stream;

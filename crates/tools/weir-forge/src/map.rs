@@ -18,8 +18,9 @@ use weir_format::layout::{
 };
 use weir_format::log::{ALIGN_BYTES, decode_header};
 use weir_format::{
-    BlockPtr, Bootstrap, Codec, DatasetKind, DatasetRecord, Label, NODE_FANOUT, PtrKind,
-    RemapTable, SegmentClass, SegmentEntry, SegmentState, TreeRoot, Uberblock, VdevKind,
+    BlockPtr, Bootstrap, Codec, DatasetKind, DatasetRecord, Label, NODE_FANOUT,
+    OBJECT_SLOTS_PER_BLOCK, ObjectSlot, PtrKind, RemapTable, SegmentClass, SegmentEntry,
+    SegmentState, TreeRoot, Uberblock, VdevKind,
 };
 
 use crate::sample::Disks;
@@ -49,11 +50,13 @@ pub enum Kind {
     Summary,
     /// Batch of the intent log.
     LogBatch,
+    /// Block of an object table: the slots of four objects.
+    Slots,
 }
 
 impl Kind {
     /// All kinds of structure.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Label,
         Self::Uberblock,
         Self::Bootstrap,
@@ -65,6 +68,7 @@ impl Kind {
         Self::Node,
         Self::Summary,
         Self::LogBatch,
+        Self::Slots,
     ];
 }
 
@@ -143,6 +147,8 @@ const ROOT_V8_AT: usize = 35;
 /// description of the tree.
 const NAME_AT: usize = 26;
 const ROOT_AT: usize = 8 + 1;
+/// Offset of the root pointer in a slot. The height of the tree precedes it.
+const SLOT_ROOT_AT: usize = 1;
 /// Offset of the summary's address in an encoded segment entry.
 const SUMMARY_AT: usize = 48;
 /// Offset of the address of the preceding summary in an encoded summary, and of that summary's
@@ -244,7 +250,10 @@ impl Mapper<'_> {
             let Ok(record) = DatasetRecord::decode(block) else { continue };
             if !matches!(record.kind, DatasetKind::Bookmark(_)) {
                 let above = (*part, root_at(block));
-                self.tree(record.root, above, (Kind::Node, Kind::Node), &mut Vec::new());
+                let leaf = if record.objects.is_some() { Kind::Slots } else { Kind::Node };
+                let mut leaves = Vec::new();
+                self.tree(record.root, above, (Kind::Node, leaf), &mut leaves);
+                leaves.into_iter().for_each(|(index, part)| self.objects(index, part));
             }
         }
         for (vseg, part, at) in named {
@@ -296,6 +305,15 @@ impl Mapper<'_> {
         leaves: &mut Vec<(u64, usize)>,
     ) {
         self.under(&root.ptr, root.height, 0, (above, at), (nodes, leaf), leaves);
+    }
+
+    /// Adds the trees of the objects whose slots are in a block of an object table.
+    fn objects(&mut self, index: u64, part: usize) {
+        let block = *self.parts[part].content.first_chunk::<BLOCK_BYTES>().expect("a block");
+        for (object, slot) in ObjectSlot::used_in(index, &block) {
+            let at = object.0 as usize % OBJECT_SLOTS_PER_BLOCK * ObjectSlot::BYTES + SLOT_ROOT_AT;
+            self.tree(slot.root, (part, at), (Kind::Node, Kind::Node), &mut Vec::new());
+        }
     }
 
     fn under(

@@ -1,4 +1,4 @@
-//! Sample pool with every kind of structure: volumes of several record sizes, snapshots, clones,
+//! Sample pools with every kind of structure: volumes of several record sizes, snapshots, clones,
 //! shared blocks, cleaned segments, and log batches that no txg has committed yet.
 //!
 //! The module `forgery` changes the sample, and `exercise` runs operations on it.
@@ -21,6 +21,7 @@ use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 use crate::exercise::{Bench, drive, now};
 use crate::images::{IMAGE_BYTES, Image};
+use crate::objects::{self, AnyLayer};
 
 const BLOCK: u64 = 4096;
 const SECTOR: u64 = 4096;
@@ -103,13 +104,49 @@ pub(crate) fn import(force: bool) -> ImportOptions {
     ImportOptions { force, waits_for_all: true, ..ImportOptions::new(Guid(0x1234_5678)) }
 }
 
-fn noise(seed: u64, blocks: u64) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, blocks: u64) -> Vec<u8> {
     let mut rng = crate::Rng::new(seed);
     (0..blocks * BLOCK / 8).flat_map(|_| rng.number().to_le_bytes()).collect()
 }
 
-/// Creates the sample pool on a vdev of this kind.
+/// Creates the sample pool with volumes on a vdev of this kind.
 pub fn sample(kind: VdevKind) -> Disks {
+    let (devices, _) = pool_of(kind, fill);
+    log_in(devices.clone(), log);
+    Disks { sample: devices, forged: Vec::new() }
+}
+
+/// Creates the sample pool with a dataset with many objects, a damaged record of which is on the
+/// list of permanent errors.
+pub fn object_sample() -> Disks {
+    let (devices, engine) = pool_of(VdevKind::Disk, objects::fill);
+    let damaged = now(objects::damaged_bytes(&engine)).expect("a sound pool");
+    drop(engine);
+    let sector = damaged - damaged % SECTOR;
+    let (read, mut buf) = now(devices[0].read_at(sector, IoBuf::zeroed(SECTOR as usize)));
+    read.expect("a disk in memory");
+    buf[(damaged - sector) as usize] ^= 0xff;
+    let write = devices[0].write_at(sector, Arc::new(buf), 0..SECTOR as usize, Durability::Cached);
+    now(write).expect("a disk in memory");
+    log_in(devices.clone(), objects::log);
+    Disks { sample: devices, forged: Vec::new() }
+}
+
+/// Reopens a pool, so that the log continues in a new epoch, and makes changes.
+fn log_in(
+    devices: Vec<Arc<dyn Device>>,
+    change: impl AsyncFnOnce(&Arc<Engine>) -> Result<(), DatasetError>,
+) {
+    let engine = now(Engine::open_with_layer(devices, import(false), &options(), &AnyLayer));
+    let bench = Bench::new(engine.expect("a sound pool"));
+    drive(&bench, change(&bench)).expect("it goes on").expect("a sound pool");
+}
+
+/// Creates a pool and fills it.
+fn pool_of(
+    kind: VdevKind,
+    fill: impl AsyncFnOnce(&Arc<Engine>) -> Result<(), DatasetError>,
+) -> (Vec<Arc<dyn Device>>, Arc<Engine>) {
     // Use a small segment area, so that segments fill up and the cleaner has work.
     let (legs, area) = match kind {
         VdevKind::Disk => (1, 3 << 20),
@@ -137,14 +174,8 @@ pub fn sample(kind: VdevKind) -> Disks {
     let engine = engine.expect("a sound pool");
     let bench = Bench::new(engine);
     drive(&bench, fill(&bench)).expect("it goes on").expect("a sound pool");
-    drop(bench);
-    // Reopen the pool, so that the log continues in a new epoch.
-    let engine = now(Engine::open(devices.clone(), import(false), &options()));
-    let engine = engine.expect("a sound pool");
-    let bench = Bench::new(engine);
-    drive(&bench, log(&bench)).expect("it goes on").expect("a sound pool");
-    drop(bench);
-    Disks { sample: devices, forged: Vec::new() }
+    let engine = Arc::clone(&bench);
+    (devices, engine)
 }
 
 /// Makes changes that exist only in the intent log.
@@ -156,7 +187,7 @@ async fn log(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     engine.flush(&plain).await
 }
 
-fn id(volume: &str, name: &str) -> SnapshotId {
+pub(crate) fn id(volume: &str, name: &str) -> SnapshotId {
     SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
@@ -201,17 +232,19 @@ async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     engine.commit().await
 }
 
-/// Streams of the sample, to be received in order: a full stream of a snapshot, and an incremental
-/// stream to a later one.
-pub fn streams_of(disks: &Disks) -> Vec<Vec<u8>> {
-    let (one, three) = (id("plain", "one"), id("plain", "three"));
+/// Streams of a volume or dataset of a sample, to be received in order: a full stream of its snapshot
+/// `one`, and an incremental stream to `three`.
+pub fn streams_of(disks: &Disks, volume: &str) -> Vec<Vec<u8>> {
+    let (one, three) = (id(volume, "one"), id(volume, "three"));
     let later = SendFrom::Snapshot(one.clone());
     let specs = [
         SendSpec { snapshot: one, from: None, resume: None },
         SendSpec { snapshot: three, from: Some(later), resume: None },
     ];
     let sent = now(async {
-        let engine = Engine::open(disks.devices(), import(false), &options()).await?;
+        let layer = &AnyLayer;
+        let engine =
+            Engine::open_with_layer(disks.devices(), import(false), &options(), layer).await?;
         let mut streams = Vec::new();
         for spec in specs {
             streams.push(send(&engine, &spec).await?);

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use weir_forge::images::MIRROR_V8;
 use weir_forge::{
-    Disks, Forgery, Kind, Map, Rng, exercise, forge_stream, open, receive, sample, streams_of,
+    Disks, FILES, Forgery, Kind, Map, Rng, exercise, forge_stream, object_sample, open, receive,
+    sample, streams_of,
 };
 use weir_format::VdevKind;
 
@@ -21,10 +22,33 @@ fn sample_contains_every_kind_and_opens() {
     for kind in [VdevKind::Disk, VdevKind::Mirror, VdevKind::Raidz1] {
         let disks = sample(kind);
         let counts = Map::of(&disks).counts();
-        assert!(Kind::ALL.iter().all(|kind| counts.contains_key(kind)), "{kind:?}: {counts:?}");
+        let mut kinds = Kind::ALL.iter().filter(|kind| **kind != Kind::Slots);
+        assert!(kinds.all(|kind| counts.contains_key(kind)), "{kind:?}: {counts:?}");
         assert_eq!(exercise(&disks), 1, "{kind:?}");
     }
 }
+
+#[test]
+fn sample_with_objects_contains_slots_summaries_damage_and_log_records() {
+    let disks = object_sample();
+    let map = Map::of(&disks);
+    let records: Vec<u8> = map.contents(Kind::Directory).map(|record| record[8]).collect();
+    for kind in [OBJECTS, OBJECTS_SNAPSHOT, OBJECTS_DAMAGE] {
+        assert!(records.contains(&kind), "{kind}: {records:?}");
+    }
+    for kind in [Kind::Slots, Kind::Summary, Kind::LogBatch, Kind::Node] {
+        assert!(map.counts().contains_key(&kind), "{kind:?}");
+    }
+    let engine = open(&disks, false).expect("the pool opens");
+    assert_eq!(engine.damage().data.len(), 1);
+    drop(engine);
+    assert_eq!(exercise(&disks), 1);
+}
+
+/// Kinds of the directory entries of a dataset with many objects, its snapshots and its damage.
+const OBJECTS: u8 = 20;
+const OBJECTS_SNAPSHOT: u8 = 21;
+const OBJECTS_DAMAGE: u8 = 22;
 
 /// Time after which a forged pool counts as hanging; normally it takes a few milliseconds.
 const HANGS_AFTER: Duration = Duration::from_mins(2);
@@ -131,6 +155,11 @@ fn invalid_fields_on_raidz_cause_no_panic_or_hang() {
 }
 
 #[test]
+fn invalid_fields_in_a_pool_with_objects_cause_no_panic_or_hang() {
+    answers_on(&object_sample(), 500);
+}
+
+#[test]
 fn invalid_fields_in_a_pool_of_format_8_cause_no_panic_or_hang() {
     answers_on(&Disks::of_images(MIRROR_V8), 200);
 }
@@ -139,9 +168,17 @@ fn invalid_fields_in_a_pool_of_format_8_cause_no_panic_or_hang() {
 /// duplicated.
 #[test]
 fn forged_streams_are_received_or_refused() {
-    let (streams, first) = (number("IMAGES", 700) / 3, number("SEED", 1));
-    let disks = sample(VdevKind::Disk);
-    let sound = streams_of(&disks);
+    answers_to_streams(&sample(VdevKind::Disk), "plain", 700);
+}
+
+#[test]
+fn forged_streams_of_objects_are_received_or_refused() {
+    answers_to_streams(&object_sample(), FILES, 300);
+}
+
+fn answers_to_streams(disks: &Disks, volume: &str, images: u64) {
+    let (streams, first) = (number("IMAGES", images) / 3, number("SEED", 1));
+    let sound = streams_of(disks, volume);
     let (mut found, watch) = (Findings::default(), Watch::new());
     let mut taken = 0;
     for seed in first..first + streams {
@@ -150,7 +187,7 @@ fn forged_streams_are_received_or_refused() {
         let mut streams = sound.clone();
         let at = rng.below(streams.len());
         streams[at] = forge_stream(&streams[at], &mut rng);
-        taken += found.run(|| format!("seed {seed}"), || receive(&disks, &streams)).unwrap_or(0);
+        taken += found.run(|| format!("seed {seed}"), || receive(disks, &streams)).unwrap_or(0);
     }
     assert!(found.0.is_empty(), "{:#?}", found.0);
     assert!(taken > 0, "sound streams before a forged one are received");

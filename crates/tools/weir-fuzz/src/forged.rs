@@ -7,7 +7,10 @@
 
 use std::sync::LazyLock;
 
-use weir_forge::{Disks, Forgery, Map, Rng, exercise, forge_stream, receive, sample, streams_of};
+use weir_forge::{
+    Disks, FILES, Forgery, Map, Rng, exercise, forge_stream, object_sample, receive, sample,
+    streams_of,
+};
 use weir_format::VdevKind;
 
 struct Sample {
@@ -17,12 +20,13 @@ struct Sample {
 }
 
 static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
-    let of = |kind| {
-        let disks = sample(kind);
-        let (map, streams) = (Map::of(&disks), streams_of(&disks));
+    let of = |disks: Disks, volume| {
+        let (map, streams) = (Map::of(&disks), streams_of(&disks, volume));
         Sample { disks, map, streams }
     };
-    [VdevKind::Disk, VdevKind::Mirror, VdevKind::Raidz1].map(of).into()
+    let kinds = [VdevKind::Disk, VdevKind::Mirror, VdevKind::Raidz1];
+    let volumes = kinds.map(|kind| of(sample(kind), "plain"));
+    volumes.into_iter().chain([of(object_sample(), FILES)]).collect()
 });
 
 /// Runs the fuzz target on one input.
@@ -60,5 +64,5 @@ pub fn seeds() -> Vec<Vec<u8>> {
         input[0] = choice;
         input
     };
-    [0, 1, 2, 7, 8, 15, 65, 130, 194].map(seed).into()
+    [0, 1, 2, 3, 7, 8, 15, 65, 130, 194].map(seed).into()
 }

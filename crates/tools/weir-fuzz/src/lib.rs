@@ -27,6 +27,7 @@ pub mod references;
 pub mod remap;
 pub mod scsi_command;
 mod search;
+pub mod slot;
 pub mod stream;
 pub mod summary;
 pub mod uberblock;
@@ -75,6 +76,7 @@ pub const TARGETS: &[Target] = &[
     target!(uberblock),
     target!(log_batch),
     target!(node),
+    target!(slot),
     target!(dataset_record),
     target!(summary),
     target!(references),

@@ -38,6 +38,15 @@ impl Traced {
         Self { level: 0, index, ptr: BlockPtr::HOLE, size: None }
     }
 
+    /// Hole that contains a record beyond the end of a tree, as large as the numbering of nodes
+    /// allows: a walk in steps of [`Self::records`] needs at most 127 steps for each level.
+    fn beyond(record: u64) -> Self {
+        let mut levels = (0..=TreeRoot::HEIGHT_MAX).rev();
+        let level = levels.find(|level| record >= TreeRoot::capacity(*level)).unwrap_or_default();
+        let index = record >> (NODE_SHIFT * u32::from(level));
+        Self { level, ..Self::hole(index) }
+    }
+
     /// Range of the records whose paths end at this node or record.
     pub fn records(&self) -> Range<u64> {
         let count = TreeRoot::capacity(self.level);
@@ -88,7 +97,7 @@ impl<'p> Tracer<'p> {
     pub async fn trace(&mut self, root: TreeRoot, record: u64) -> Result<Traced, PoolError> {
         let mut at = Traced { level: root.height, index: 0, ptr: root.ptr, size: None };
         if record >= TreeRoot::capacity(root.height) {
-            return Ok(Traced::hole(record));
+            return Ok(Traced::beyond(record));
         }
         // The map has more nodes than any path with its table: drop the nodes of other records.
         if self.path.len() > 4 * usize::from(TreeRoot::HEIGHT_MAX) {
@@ -163,5 +172,25 @@ impl<'p> Tracer<'p> {
         };
         self.path.insert(ptr.address(), node.clone());
         Ok(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the search for damage in an object visited each leaf up to the largest record
+    /// number, although the tree of the object ended after a few records.
+    #[test]
+    fn walk_beyond_the_end_of_a_tree_takes_few_steps() {
+        for height in 0..TreeRoot::HEIGHT_MAX {
+            let (mut at, mut steps) = (TreeRoot::capacity(height), 0);
+            while at < TreeRoot::BLOCKS_MAX {
+                let records = Traced::beyond(at).records();
+                assert!(records.contains(&at) && records.start >= TreeRoot::capacity(height));
+                (at, steps) = (records.end, steps + 1);
+            }
+            assert!(steps <= 127 * u32::from(TreeRoot::HEIGHT_MAX), "{steps} steps");
+        }
     }
 }
