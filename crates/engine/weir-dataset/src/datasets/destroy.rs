@@ -2,7 +2,10 @@
 //!
 //! `commit::freeing` frees their blocks.
 //!
-//! Invariant: a volume with clones or held snapshots is not destroyed.
+//! Invariants:
+//! - a volume with clones or held snapshots is not destroyed;
+//! - a commit frees only what its own or an earlier txg stored as destroyed. So volumes and
+//!   snapshots become destroyed while no commit runs.
 
 use async_recursion::async_recursion as boxed;
 use weir_format::DatasetState;
@@ -42,6 +45,8 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         self.refuse_clones(volume, |_| true)?;
         {
+            let _still = self.core.committer.lock().await;
+            self.core.pool.check_alive()?;
             let mut state = volume.state.lock();
             let count = state.snapshots.iter().filter(|s| s.is_active()).count();
             if count > 0 && !recursive {

@@ -323,6 +323,10 @@ impl Engine {
         let goes = |snapshot: &Snapshot| names.contains(&snapshot.record.name);
         self.refuse_clones(&found, goes)?;
         {
+            // A running commit would free some of the snapshots before a txg stores that all are
+            // destroyed.
+            let _still = self.core.committer.lock().await;
+            self.core.pool.check_alive()?;
             let mut state = found.state.lock();
             for name in names {
                 if state.snapshot(name).is_none() {

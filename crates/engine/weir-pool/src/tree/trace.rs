@@ -57,8 +57,8 @@ impl Traced {
     /// True if the trace of an object of a dataset with `objects` ends in the object table, because
     /// the slot of the object cannot be read.
     pub fn is_above(&self, object: ObjectId, objects: Objects) -> bool {
-        let is_hole = self.level == 0 && self.ptr.is_hole();
-        objects == Objects::Many && object != ObjectId::TABLE && self.size.is_none() && !is_hole
+        let is_unreadable = self.size.is_none() && !self.ptr.is_hole();
+        objects == Objects::Many && object != ObjectId::TABLE && is_unreadable
     }
 
     /// True if two traces end at the same index with the same pointer.
@@ -121,7 +121,8 @@ impl<'p> Tracer<'p> {
 
     /// Traces the path to a record of an object of a dataset. If the slot of the object cannot be
     /// read, the trace ends above all records of the object, at the unreadable block or node of the
-    /// object table.
+    /// object table. If the dataset has no slot block of the object, the trace ends above all
+    /// records of the object, at a hole.
     ///
     /// # Errors
     /// As [`Self::trace`].
@@ -137,7 +138,7 @@ impl<'p> Tracer<'p> {
         }
         let of_slot = self.trace(root, ObjectSlot::block_of(object)).await?;
         if of_slot.ptr.is_hole() {
-            return Ok(Traced::hole(record));
+            return Ok(Traced { level: TreeRoot::HEIGHT_MAX, ..Traced::hole(0) });
         }
         let block = match of_slot.level {
             0 => self.node(&of_slot.ptr).await?,
