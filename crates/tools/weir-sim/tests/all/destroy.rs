@@ -22,10 +22,10 @@ const VOLUME: &str = "v";
 const BLOCKS: usize = 16;
 /// Names of the snapshots, and the byte that the volume had in all blocks then. The volume itself
 /// has the last byte and no name.
-const VERSIONS: [(&str, u8); 5] = [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("", 5)];
+const VERSIONS: [(&str, u8); 6] = [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5), ("", 6)];
 /// Snapshots that are destroyed first. Each commit frees one.
 const FIRST: [&str; 2] = ["a", "b"];
-const SECOND: [&str; 2] = ["c", "d"];
+const SECOND: [&str; 3] = ["c", "d", "e"];
 
 /// What is destroyed while a commit frees a snapshot of [`FIRST`].
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +143,7 @@ fn destroy_during_a_commit_leaves_all_or_none_after_a_crash() {
             let found = found.unwrap();
             let is_destroyed = found == none;
             assert!(
-                is_destroyed || (found == ["c", "d", ""] && !done),
+                is_destroyed || (found == ["c", "d", "e", ""] && !done),
                 "{destroyed:?}, seed {seed}: {found:?} are left"
             );
             *(if is_destroyed { &mut after } else { &mut before }) += 1;
