@@ -11,17 +11,22 @@
 //! - a structure keeps its address and its stored length, so only the forged fields change; a block
 //!   of the metadata trees that compresses worse than before moves to unused space.
 
+mod bench;
+mod disks;
 mod exercise;
 mod forgery;
 pub mod images;
 mod map;
 mod objects;
+mod rng;
 mod sample;
 mod stream;
 
+pub use disks::Disks;
 pub use exercise::{exercise, open, receive};
-pub use forgery::{Forged, Forgery, Rng};
+pub use forgery::{Forged, Forgery};
 pub use map::{Kind, Map};
 pub use objects::FILES;
-pub use sample::{Disks, object_sample, sample, streams_of};
+pub use rng::Rng;
+pub use sample::{object_sample, sample, streams_of};
 pub use stream::forge_stream;

@@ -23,7 +23,7 @@ use weir_format::{
     SegmentState, TreeRoot, Uberblock, VdevKind,
 };
 
-use crate::sample::Disks;
+use crate::disks::Disks;
 
 /// Kind of an on-disk structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,5 @@
-//! Dataset with many objects in a sample pool, the layer above it, and operations on such datasets of
-//! a forged pool.
+//! Dataset with many objects in a sample pool, the layer above it, and operations on such datasets
+//! of a forged pool.
 //!
 //! `sample` builds the pool, and `exercise` calls the operations.
 //!
@@ -17,8 +17,8 @@ use weir_dataset::{
 };
 use weir_format::{Compression, ObjectSlot, ObjectTable};
 
-use crate::exercise::{Bench, drive};
-use crate::sample::{id, noise};
+use crate::bench::{Bench, drive};
+use crate::disks::{id, noise};
 
 /// Name of the dataset.
 pub const FILES: &str = "files";

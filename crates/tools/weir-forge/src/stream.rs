@@ -6,7 +6,8 @@
 
 use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
 
-use crate::forgery::{Rng, change};
+use crate::forgery::change;
+use crate::rng::Rng;
 
 const PREAMBLE_BYTES: usize = 16;
 const HEADER_BYTES: usize = 16;

@@ -82,8 +82,8 @@ async fn found(engine: &Engine) -> Vec<&'static str> {
     found
 }
 
-/// Destroys during a commit that frees a snapshot of [`FIRST`], and cuts the power at each step. Returns
-/// the images of each cut, and whether the call had returned.
+/// Destroys during a commit that frees a snapshot of [`FIRST`], and cuts the power at each step.
+/// Returns the images of each cut, and whether the call had returned.
 fn cuts(seed: u64, destroyed: Destroyed) -> Vec<(bool, Vec<MediaImage>)> {
     let world = SimWorld::new(seed, &[DiskOptions::new("disk", 64 << 20)]);
     let executor = world.executor().clone();
@@ -119,9 +119,9 @@ fn cuts(seed: u64, destroyed: Destroyed) -> Vec<(bool, Vec<MediaImage>)> {
     images.take()
 }
 
-// Regression: a commit that freed an earlier snapshot also freed what was destroyed after the commit
-// had begun. After a crash before the next commit, the volume was there, without its data, or some
-// of the snapshots were gone.
+// Regression: a commit that freed an earlier snapshot also freed what became destroyed after the
+// commit had begun. After a crash before the next commit, the volume was there, without its data,
+// or some of the snapshots were gone.
 #[test]
 fn destroy_during_a_commit_leaves_all_or_none_after_a_crash() {
     for (seed, destroyed) in
