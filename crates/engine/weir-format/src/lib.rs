@@ -18,6 +18,7 @@ mod damage;
 mod dataset;
 mod error;
 mod features;
+pub mod files;
 pub mod label;
 pub mod layout;
 pub mod log;

@@ -8,6 +8,7 @@ use weir_codec::checksum::xxh3_128;
 use super::*;
 
 mod documentation;
+mod filesystem;
 
 fn pointer() -> impl Strategy<Value = BlockPtr> {
     let size = (1_u16..=64, 0_u32..(1 << 19) - 64);

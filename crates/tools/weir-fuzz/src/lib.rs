@@ -12,6 +12,7 @@
 //! - a target may keep state between inputs, but this state never changes the result of an input.
 
 pub mod dataset_record;
+pub mod files;
 pub mod forged;
 pub mod iscsi_initiator;
 pub mod iscsi_login;
@@ -35,6 +36,7 @@ mod valid;
 mod watchdog;
 pub mod zstd_block;
 
+pub use files::{directory, inode};
 pub use search::{Failure, Plan, Tried, search};
 pub use watchdog::Watchdog;
 
@@ -77,6 +79,8 @@ pub const TARGETS: &[Target] = &[
     target!(log_batch),
     target!(node),
     target!(slot),
+    target!(inode),
+    target!(directory),
     target!(dataset_record),
     target!(summary),
     target!(references),

@@ -70,6 +70,9 @@ fn format_documentation_is_up_to_date() {
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),
         ("Stamp at the end of each 512-byte sector of a log batch", log::STAMP_FIELDS),
+        ("Filesystem: inode, the body of an object slot", files::Inode::FIELDS),
+        ("Filesystem: directory block", files::DirectoryBlock::FIELDS),
+        ("Filesystem: directory entry", files::DirectoryEntry::FIELDS),
         ("Send stream: begin frame", stream::BEGIN_FIELDS),
         ("Send stream: a change", stream::CHANGE_FIELDS),
         ("Send stream: an entry of an object frame", stream::ENTRY_FIELDS),
@@ -92,6 +95,9 @@ fn field_tables_add_up() {
     assert_eq!(sum(SegmentEntry::FIELDS), SegmentEntry::BYTES);
     assert_eq!(sum(SummaryEntry::FIELDS), SummaryEntry::BYTES);
     assert_eq!(sum(ObjectSlot::FIELDS), ObjectSlot::BYTES);
+    assert_eq!(sum(files::Inode::FIELDS), ObjectSlot::BODY_BYTES);
+    assert_eq!(sum(files::DirectoryBlock::FIELDS), BLOCK_BYTES);
+    assert_eq!(sum(files::DirectoryEntry::FIELDS), files::DirectoryEntry::HEAD_BYTES);
     assert_eq!(sum(log::HEADER_FIELDS), log::HEADER_BYTES);
     assert_eq!(sum(log::RECORD_FIELDS), log::RECORD_BYTES);
     assert_eq!(sum(log::STAMP_FIELDS), log::STAMP_BYTES);

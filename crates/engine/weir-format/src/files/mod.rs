@@ -1,0 +1,15 @@
+//! Structures of a filesystem: inodes, and the blocks of directories.
+//!
+//! The trees of blocks and the slots that hold the inodes are structures of the pool. weir-fs has
+//! the operations.
+//!
+//! Invariant: no structure here has a pointer to a block of the pool.
+
+mod directory;
+mod inode;
+
+pub use directory::{
+    DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry, EntryKey,
+    EntryList, FileType, NAME_BYTES_MAX,
+};
+pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};

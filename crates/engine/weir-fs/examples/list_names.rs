@@ -1,0 +1,43 @@
+//! Fills a directory, then lists it in steps while names are removed.
+//!
+//! `cargo run -p weir-fs --example list_names`
+//!
+//! Invariant: a cookie continues behind its entry, also after the removal of the entry.
+
+#![expect(clippy::print_stdout, reason = "the counts are the result")]
+
+use std::collections::BTreeMap;
+
+use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_format::files::{EntryList, FileType};
+use weir_fs::directory::{DirectoryError, DirectoryTree, NameHash};
+
+type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
+
+fn main() -> Result<(), DirectoryError> {
+    let mut blocks = Blocks::new();
+    let empty = DirectoryTree::create(&blocks, &EntryList::default());
+    let changes = empty.into_changes();
+    blocks.extend(changes.blocks);
+    let hash = NameHash::new(0x1234);
+    for number in 0..10_000_u64 {
+        let name = format!("file-{number}");
+        let mut tree = DirectoryTree::open(&blocks)?;
+        let first = hash.key_of(name.as_bytes());
+        tree.insert(first, (ObjectId(16 + number), FileType::Regular, name.as_bytes()))?;
+        let changes = tree.into_changes();
+        blocks.extend(changes.blocks);
+    }
+    let (mut cookie, mut listed, most) = (0, 0, blocks.len());
+    loop {
+        let mut tree = DirectoryTree::open(&blocks)?;
+        let Some(entry) = tree.after(cookie)?.into_iter().next() else { break };
+        assert!(tree.remove(entry.key)?);
+        (cookie, listed) = (entry.key.number(), listed + 1);
+        let changes = tree.into_changes();
+        blocks.extend(changes.blocks);
+    }
+    println!("{listed} names in {most} blocks, listed and removed one by one");
+    assert_eq!(listed, 10_000);
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! Directories: the hash of names, and the tree of entries.
+//!
+//! The blocks of the tree are structures of weir-format.
+//!
+//! Invariant: an entry keeps its key until it is removed, whatever happens to other entries.
+
+mod check;
+mod hash;
+mod tree;
+
+pub use check::{Checked, check};
+pub use hash::NameHash;
+pub use tree::{BlockSource, DirectoryError, DirectoryTree, Entry, TreeChanges};
+
+#[cfg(test)]
+mod tests;

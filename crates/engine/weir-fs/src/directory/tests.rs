@@ -1,0 +1,325 @@
+//! Directory trees against a model: random names, missing blocks, damaged blocks.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_format::files::{EntryKey, EntryList, FileType};
+
+use super::*;
+
+type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
+
+/// Some of the blocks of a directory are in memory. A block that an operation misses is read before
+/// the next attempt.
+struct Partly<'b> {
+    blocks: &'b Blocks,
+    read: BTreeSet<u32>,
+}
+
+impl BlockSource for Partly<'_> {
+    fn block(&self, number: u32) -> Option<&[u8; BLOCK_BYTES]> {
+        self.blocks.block(number).filter(|_| self.read.contains(&number))
+    }
+}
+
+struct Model {
+    rng: fastrand::Rng,
+    blocks: Blocks,
+    /// Inode and name of each entry.
+    entries: BTreeMap<EntryKey, (u64, Vec<u8>)>,
+    /// Number of different hashes; few of them make long runs of equal hashes.
+    hashes: u64,
+    name_bytes: usize,
+    misses: Cell<usize>,
+}
+
+impl Model {
+    fn new(seed: u64, hashes: u64, name_bytes: usize) -> Self {
+        let none = Blocks::new();
+        let changes = DirectoryTree::create(&none, &EntryList::default()).into_changes();
+        Self {
+            rng: fastrand::Rng::with_seed(seed),
+            blocks: changes.blocks,
+            entries: BTreeMap::new(),
+            hashes,
+            name_bytes,
+            misses: Cell::new(0),
+        }
+    }
+
+    /// Runs an operation as often as it misses blocks.
+    fn run<T>(
+        &self,
+        mut op: impl FnMut(&mut DirectoryTree<'_, Partly<'_>>) -> Result<T, DirectoryError>,
+    ) -> Result<(T, TreeChanges), DirectoryError> {
+        let mut source = Partly { blocks: &self.blocks, read: BTreeSet::new() };
+        loop {
+            let done = DirectoryTree::open(&source).and_then(|mut tree| {
+                let done = op(&mut tree)?;
+                Ok((done, tree.into_changes()))
+            });
+            match done {
+                Err(DirectoryError::Missing(number)) if self.blocks.contains_key(&number) => {
+                    self.misses.set(self.misses.get() + 1);
+                    source.read.insert(number);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn first_key(&self, name: &[u8]) -> EntryKey {
+        let key = NameHash::new(7).key_of(name).number();
+        EntryKey::of_hash((key % self.hashes).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn store(&mut self, changes: TreeChanges) {
+        self.blocks.extend(changes.blocks);
+        if changes.is_one_block {
+            self.blocks.retain(|number, _| *number == 0);
+        }
+    }
+
+    fn some_name(&mut self) -> Vec<u8> {
+        let len = self.rng.usize(1..=self.name_bytes);
+        (0..len).map(|_| self.rng.u8(b'a'..=b'z')).collect()
+    }
+
+    fn insert(&mut self, name: &[u8]) {
+        let (first, inode) = (self.first_key(name), self.rng.u64(1..1 << 46));
+        let of = (ObjectId(inode), FileType::Regular, name);
+        let run = self.entries.range(first..).take_while(|(key, _)| key.has_hash_of(first));
+        let run: Vec<_> = run.map(|(key, (_, name))| (*key, name.clone())).collect();
+        let expected = if run.iter().any(|(_, own)| own == name) {
+            Err(DirectoryError::Exists)
+        } else {
+            let free = std::iter::successors(Some(first), |key| key.next_of_hash());
+            let mut free = free.filter(|key| !run.iter().any(|(taken, _)| taken == key));
+            free.next().ok_or(DirectoryError::Full)
+        };
+        let done = self.run(|tree| tree.insert(first, of));
+        match done {
+            Ok((key, changes)) => {
+                assert_eq!(expected, Ok(key));
+                self.store(changes);
+                self.entries.insert(key, (inode, name.to_vec()));
+            }
+            Err(error) => assert_eq!(expected, Err(error)),
+        }
+    }
+
+    fn some_key(&mut self) -> Option<EntryKey> {
+        let index = self.rng.usize(..self.entries.len().max(1));
+        self.entries.keys().nth(index).copied()
+    }
+
+    fn remove(&mut self) {
+        let Some(key) = self.some_key() else { return };
+        let (was_there, changes) = self.run(|tree| tree.remove(key)).unwrap();
+        assert!(was_there);
+        self.store(changes);
+        self.entries.remove(&key);
+        let (is_there, changes) = self.run(|tree| tree.remove(key)).unwrap();
+        assert!(!is_there && changes == TreeChanges::default());
+    }
+
+    fn look_up(&mut self) {
+        let Some(key) = self.some_key() else { return };
+        let (inode, name) = self.entries[&key].clone();
+        let first = self.first_key(&name);
+        let (found, changes) = self.run(|tree| tree.find(first, &name)).unwrap();
+        let found = found.unwrap();
+        assert_eq!((found.key, found.inode.0, &*found.name), (key, inode, &name[..]));
+        assert_eq!(changes, TreeChanges::default());
+        let (found, _) = self.run(|tree| tree.find(first, b"A")).unwrap();
+        assert_eq!(found, None, "names have lower-case letters");
+    }
+
+    /// Lists the entries behind a random cookie.
+    fn list(&mut self) {
+        let mut cookie = self.some_key().map_or(0, |key| key.number() - self.rng.u64(..2));
+        let rest: Vec<_> = self.entries.keys().filter(|key| key.number() > cookie).collect();
+        let mut found = Vec::new();
+        loop {
+            let (some, _) = self.run(|tree| tree.after(cookie)).unwrap();
+            let Some(last) = some.last() else { break };
+            cookie = last.key.number();
+            found.extend(some.into_iter().map(|entry| entry.key));
+        }
+        assert!(found.iter().eq(rest), "{} entries", found.len());
+    }
+
+    fn check(&self) -> Checked {
+        let mut found = BTreeMap::new();
+        let checked = check(&self.blocks, |entry| {
+            found.insert(entry.key, (entry.inode.0, entry.name.to_vec()));
+        });
+        assert_eq!(found, self.entries);
+        let checked = checked.unwrap();
+        assert_eq!(checked.entries, found.len() as u64);
+        assert_eq!(checked.lost, 0);
+        assert_eq!(checked.blocks + checked.free, self.blocks.len() as u32);
+        checked
+    }
+
+    /// Fills the directory, changes it at random, and empties it.
+    fn live(&mut self, entries: usize) -> u32 {
+        for _ in 0..entries {
+            let name = self.some_name();
+            self.insert(&name);
+        }
+        let most = self.check().blocks;
+        for step in 0..entries {
+            match self.rng.u8(..8) {
+                0..3 => {
+                    let name = self.some_name();
+                    self.insert(&name);
+                }
+                3..6 => self.remove(),
+                6 => self.look_up(),
+                _ if step % 32 == 0 => self.list(),
+                _ => {}
+            }
+            if step % 512 == 0 {
+                self.check();
+            }
+        }
+        while !self.entries.is_empty() {
+            self.remove();
+        }
+        assert_eq!(self.check(), Checked { entries: 0, blocks: 1, free: 0, lost: 0 });
+        most
+    }
+}
+
+#[test]
+fn tree_matches_a_model() {
+    for (seed, hashes, name_bytes, entries) in [
+        (1, 1 << 40, 20, 6_000),
+        (2, 1 << 40, 255, 1_500),
+        (3, 40, 60, 3_000),
+        (4, 1 << 40, 4, 300),
+    ] {
+        let mut model = Model::new(seed, hashes, name_bytes);
+        let most = model.live(entries);
+        assert!(most > 2, "seed {seed}: {most} blocks");
+        assert!(model.misses.get() > entries);
+    }
+}
+
+/// A tree of nodes below nodes: the names are long, so that a leaf has few of them.
+#[test]
+fn tree_of_three_levels_matches_a_model() {
+    let mut model = Model::new(5, 1 << 40, 255);
+    for number in 0..8_000 {
+        let name = format!("{number:0>250}");
+        model.insert(name.as_bytes());
+    }
+    assert!(model.check().blocks > 500);
+    for _ in 0..7_900 {
+        model.remove();
+    }
+    let checked = model.check();
+    assert!(checked.blocks < 100, "{checked:?}");
+    model.list();
+    // Freed blocks are used again.
+    let blocks = model.blocks.len();
+    for number in 0..4_000 {
+        let name = format!("{number:0>240}");
+        model.insert(name.as_bytes());
+    }
+    model.check();
+    assert_eq!(model.blocks.len(), blocks);
+}
+
+/// Neighbours of a removed entry keep their cookies, and a list continues behind a removed cookie.
+#[test]
+fn cookie_of_a_removed_entry_resumes_behind_it() {
+    let mut model = Model::new(6, 1 << 40, 12);
+    for _ in 0..2_000 {
+        let name = model.some_name();
+        model.insert(&name);
+    }
+    for _ in 0..500 {
+        let Some(key) = model.some_key() else { break };
+        let next = model.entries.range(key..).nth(1).map(|(key, _)| *key);
+        let (_, changes) = model.run(|tree| tree.remove(key)).unwrap();
+        model.store(changes);
+        model.entries.remove(&key);
+        let (rest, _) = model.run(|tree| tree.after(key.number())).unwrap();
+        assert_eq!(rest.first().map(|entry| entry.key), next);
+    }
+}
+
+/// Operations on damaged blocks end, without a panic, and the check notices most of the damage.
+#[test]
+fn damaged_blocks_are_errors() {
+    let mut model = Model::new(7, 60, 80);
+    for _ in 0..1_500 {
+        let name = model.some_name();
+        model.insert(&name);
+    }
+    let mut rng = fastrand::Rng::with_seed(8);
+    let names: Vec<_> = model.entries.iter().map(|(key, (_, name))| (*key, name.clone())).collect();
+    let mut noticed = 0;
+    for _ in 0..400 {
+        let mut blocks = model.blocks.clone();
+        for _ in 0..rng.usize(1..4) {
+            let number = rng.u32(..blocks.len() as u32);
+            if rng.bool() {
+                let other = blocks[&rng.u32(..blocks.len() as u32)].clone();
+                blocks.insert(number, other);
+            } else {
+                let at = if rng.bool() { rng.usize(..40) } else { rng.usize(..BLOCK_BYTES) };
+                blocks.get_mut(&number).unwrap()[at] ^= 1 << rng.u8(..8);
+            }
+        }
+        noticed += usize::from(check(&blocks, |_| {}).is_err());
+        for _ in 0..40 {
+            let (key, name) = &names[rng.usize(..names.len())];
+            let Ok(mut tree) = DirectoryTree::open(&blocks) else { break };
+            let first = model.first_key(name);
+            let _found = tree.find(first, name);
+            let _after = tree.after(key.number());
+            let done = if rng.bool() {
+                tree.remove(*key).map(drop)
+            } else {
+                tree.insert(first, (ObjectId(9), FileType::Fifo, b"new")).map(drop)
+            };
+            if done.is_ok() {
+                blocks.extend(tree.into_changes().blocks);
+            }
+        }
+    }
+    assert!(noticed > 200, "{noticed} of 400");
+}
+
+/// A damaged leaf costs only its own entries: others are found and can be removed.
+#[test]
+fn damaged_leaf_costs_only_its_entries() {
+    let mut model = Model::new(9, 1 << 40, 20);
+    for _ in 0..2_000 {
+        let name = model.some_name();
+        model.insert(&name);
+    }
+    let leaf = *model.blocks.keys().last().unwrap();
+    model.blocks.insert(leaf, Box::new([0xff; BLOCK_BYTES]));
+    let (mut lost, mut removed) = (0, 0);
+    for (key, (_, name)) in model.entries.clone() {
+        let first = model.first_key(&name);
+        match model.run(|tree| tree.find(first, &name)) {
+            Ok((found, _)) => assert_eq!(found.map(|entry| entry.key), Some(key)),
+            Err(error) => {
+                assert!(matches!(error, DirectoryError::Block { block, .. } if block == leaf));
+                lost += 1;
+                continue;
+            }
+        }
+        let (was_there, changes) = model.run(|tree| tree.remove(key)).unwrap();
+        assert!(was_there);
+        model.store(changes);
+        removed += 1;
+    }
+    assert!(lost > 20 && lost < 300 && removed > 1_000, "{lost} lost, {removed} removed");
+}

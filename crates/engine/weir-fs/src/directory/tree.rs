@@ -1,0 +1,509 @@
+//! Operations on the B+tree of a directory, on blocks in memory.
+//!
+//! `check` verifies a whole tree.
+//!
+//! An operation that needs a block which is not in memory fails with
+//! [`DirectoryError::Missing`] and changes nothing. The caller reads the block and repeats the
+//! operation.
+//!
+//! Invariants:
+//! - block 0 is the root; the key of a node's first child is the lower bound of the node itself;
+//! - only the root has fewer than one entry or child;
+//! - the changed blocks of an operation form a valid tree together with the other blocks.
+
+use std::collections::BTreeMap;
+
+use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_format::FormatError;
+use weir_format::files::{
+    DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry, EntryKey,
+    EntryList, FileType,
+};
+
+/// Blocks of a directory that are in memory.
+pub trait BlockSource {
+    /// Block with this number; `None` if it is not in memory.
+    fn block(&self, number: u32) -> Option<&[u8; BLOCK_BYTES]>;
+}
+
+impl BlockSource for BTreeMap<u32, Box<[u8; BLOCK_BYTES]>> {
+    fn block(&self, number: u32) -> Option<&[u8; BLOCK_BYTES]> {
+        self.get(&number).map(|block| &**block)
+    }
+}
+
+/// Reason why an operation on a directory failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryError {
+    /// The operation needs a block that is not in memory.
+    #[error("block {0} of the directory is not in memory")]
+    Missing(u32),
+    /// A block cannot be decoded.
+    #[error("block {block} of the directory is damaged")]
+    Block {
+        /// Number of the block.
+        block: u32,
+        /// Reason.
+        source: FormatError,
+    },
+    /// A block does not fit into the tree.
+    #[error("block {block} of the directory is damaged: {what}")]
+    Tree {
+        /// Number of the block.
+        block: u32,
+        /// Rule that the block violates.
+        what: &'static str,
+    },
+    /// The directory has an entry with this name.
+    #[error("the directory has an entry with this name")]
+    Exists,
+    /// The directory has 128 names with the same hash, or 2^32 blocks.
+    #[error("the directory has no room for another entry")]
+    Full,
+}
+
+/// An entry, with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Key of the entry, which is its cookie.
+    pub key: EntryKey,
+    /// Inode that the entry names.
+    pub inode: ObjectId,
+    /// Type of this inode.
+    pub file_type: FileType,
+    /// Name.
+    pub name: Box<[u8]>,
+}
+
+impl From<DirectoryEntry<'_>> for Entry {
+    fn from(entry: DirectoryEntry<'_>) -> Self {
+        let DirectoryEntry { key, inode, file_type, name } = entry;
+        Self { key, inode, file_type, name: name.into() }
+    }
+}
+
+/// Result of an operation that changes a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeChanges {
+    /// New content of blocks.
+    pub blocks: BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>,
+    /// True if all blocks but the root are unused now, so that the caller can punch them out.
+    pub is_one_block: bool,
+}
+
+/// Leaves and nodes that are filled less than this part of a block are merged with a neighbour of
+/// which this is also true.
+const MERGED_BELOW: usize = 3;
+
+/// Range of the keys below a block: from the first to, but without, the second.
+pub(super) type Bounds = (EntryKey, Option<EntryKey>);
+
+/// Node on the path to a leaf.
+struct Step {
+    block: u32,
+    node: DirectoryNode,
+    /// Index of the child on the path.
+    child: usize,
+}
+
+/// Path from the root to a leaf.
+struct Path {
+    nodes: Vec<Step>,
+    leaf: u32,
+    bounds: Bounds,
+}
+
+/// The tree of a directory, with the changes of one operation.
+pub struct DirectoryTree<'s, S> {
+    source: &'s S,
+    changed: BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>,
+    /// Number of blocks, and first free block; the root stores both.
+    pub(super) head: (u32, u32),
+}
+
+impl<'s, S: BlockSource> DirectoryTree<'s, S> {
+    /// Opens the tree of a directory.
+    ///
+    /// # Errors
+    /// `Missing` and the errors of a damaged root.
+    pub fn open(source: &'s S) -> Result<Self, DirectoryError> {
+        let mut tree = Self { source, changed: BTreeMap::new(), head: (1, 0) };
+        let DirectoryBlock { blocks, free, .. } = tree.decode(0)?;
+        if blocks == 0 || free >= blocks {
+            return Err(DirectoryError::Tree { block: 0, what: "the count of blocks is wrong" });
+        }
+        tree.head = (blocks, free);
+        Ok(tree)
+    }
+
+    /// Creates the tree of a directory whose entries no longer fit into its inode.
+    pub fn create(source: &'s S, entries: &EntryList<'_>) -> Self {
+        let mut tree = Self { source, changed: BTreeMap::new(), head: (1, 0) };
+        tree.put(0, DirectoryContent::Leaf(entries.clone()));
+        tree
+    }
+
+    /// Changed blocks since the tree was opened.
+    pub fn into_changes(mut self) -> TreeChanges {
+        if self.changed.is_empty() {
+            return TreeChanges::default();
+        }
+        let root = self.decode(0).expect("an operation reads the root first");
+        let (blocks, free) = self.head;
+        let is_one_block = matches!(root.content, DirectoryContent::Leaf(_)) && blocks > 1;
+        let (blocks, free) = if is_one_block { (1, 0) } else { (blocks, free) };
+        let root = DirectoryBlock { blocks, free, ..root }.encode();
+        if is_one_block {
+            self.changed.clear();
+        }
+        self.changed.insert(0, root);
+        TreeChanges { blocks: self.changed, is_one_block }
+    }
+
+    /// Finds the entry with a name. `first`: key of the hash of this name.
+    ///
+    /// # Errors
+    /// `Missing`, or damage.
+    pub fn find(&self, first: EntryKey, name: &[u8]) -> Result<Option<Entry>, DirectoryError> {
+        let mut found = None;
+        self.visit_hash(first, |entry| {
+            if entry.name == name {
+                found = Some(Entry::from(*entry));
+            }
+            found.is_none()
+        })?;
+        Ok(found)
+    }
+
+    /// Entries after a cookie, in ascending order of their keys: all those in the first leaf that
+    /// has any. Empty after the last entry.
+    ///
+    /// # Errors
+    /// `Missing`, or damage.
+    pub fn after(&self, cookie: u64) -> Result<Vec<Entry>, DirectoryError> {
+        let first = cookie.saturating_add(1).max(EntryKey::MIN.number());
+        let mut from = EntryKey::new(first);
+        while let Some(key) = from {
+            let path = self.descend(key)?;
+            let list = self.leaf(&path)?;
+            let found: Vec<Entry> = list.from(list.index_of(key)).map(Entry::from).collect();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            from = path.bounds.1;
+        }
+        Ok(Vec::new())
+    }
+
+    /// Adds an entry. `first`: key of the hash of its name. Returns the key of the entry.
+    ///
+    /// # Errors
+    /// `Exists`, `Full`, `Missing`, or damage. The changes of this tree are then of no use.
+    pub fn insert(
+        &mut self,
+        first: EntryKey,
+        (inode, file_type, name): (ObjectId, FileType, &[u8]),
+    ) -> Result<EntryKey, DirectoryError> {
+        let (mut key, mut exists) = (Some(first), false);
+        self.visit_hash(first, |entry| {
+            if key == Some(entry.key) {
+                key = entry.key.next_of_hash();
+            }
+            exists |= entry.name == name;
+            !exists
+        })?;
+        if exists {
+            return Err(DirectoryError::Exists);
+        }
+        let key = key.ok_or(DirectoryError::Full)?;
+        let mut path = self.descend(key)?;
+        let bytes = self.leaf(&path)?.with(&DirectoryEntry { key, inode, file_type, name });
+        let list = EntryList::parse(&bytes).expect("valid entries");
+        if bytes.len() <= DirectoryBlock::LEAF_BYTES {
+            self.put(path.leaf, DirectoryContent::Leaf(list));
+            return Ok(key);
+        }
+        let middle = list.middle();
+        let (left, right) = list.split(middle);
+        let [left, right] = [left, right].map(|part| EntryList::parse(part).expect("valid"));
+        let split = right.get(0).expect("neither part is empty").key;
+        let [left, right] = [left, right].map(DirectoryContent::Leaf);
+        self.split(&mut path.nodes, path.leaf, [left, right], split)?;
+        Ok(key)
+    }
+
+    /// Removes the entry with this key. Returns false if there is none.
+    ///
+    /// # Errors
+    /// `Missing`, or damage. The changes of this tree are then of no use.
+    pub fn remove(&mut self, key: EntryKey) -> Result<bool, DirectoryError> {
+        let mut path = self.descend(key)?;
+        let list = self.leaf(&path)?;
+        if list.find(key).is_none() {
+            return Ok(false);
+        }
+        let bytes = list.without(key);
+        let list = EntryList::parse(&bytes).expect("valid entries");
+        let is_empty = list.is_empty();
+        let is_small = bytes.len() < DirectoryBlock::LEAF_BYTES / MERGED_BELOW;
+        self.put(path.leaf, DirectoryContent::Leaf(list));
+        let Some(parent) = path.nodes.pop() else { return Ok(true) };
+        if is_empty {
+            self.free(path.leaf);
+            self.drop_child(&mut path.nodes, parent)?;
+        } else if is_small {
+            self.merge(&mut path.nodes, parent)?;
+        }
+        self.lower_root()?;
+        Ok(true)
+    }
+
+    /// Calls `visit` for each entry with the hash of `first`, in ascending order, until it returns
+    /// false.
+    fn visit_hash(
+        &self,
+        first: EntryKey,
+        mut visit: impl FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<(), DirectoryError> {
+        let mut from = Some(first);
+        while let Some(key) = from.filter(|key| key.has_hash_of(first)) {
+            let path = self.descend(key)?;
+            let list = self.leaf(&path)?;
+            for entry in list.from(list.index_of(key)) {
+                if !entry.key.has_hash_of(first) || !visit(&entry) {
+                    return Ok(());
+                }
+            }
+            from = path.bounds.1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn decode(&self, number: u32) -> Result<DirectoryBlock<'_>, DirectoryError> {
+        let changed = self.changed.get(&number).map(|block| &**block);
+        let block = changed.or_else(|| self.source.block(number));
+        let block = block.ok_or(DirectoryError::Missing(number))?;
+        let decoded = DirectoryBlock::decode(block);
+        decoded.map_err(|source| DirectoryError::Block { block: number, source })
+    }
+
+    fn put(&mut self, number: u32, content: DirectoryContent<'_>) {
+        let (blocks, free) = if number == 0 { self.head } else { (0, 0) };
+        self.changed.insert(number, DirectoryBlock { blocks, free, content }.encode());
+    }
+
+    fn put_node(&mut self, number: u32, node: &DirectoryNode) {
+        self.put(number, DirectoryContent::Node(node.clone()));
+    }
+
+    /// Finds the leaf below which a key is.
+    fn descend(&self, key: EntryKey) -> Result<Path, DirectoryError> {
+        let mut bounds: Bounds = (EntryKey::MIN, None);
+        let (mut nodes, mut number): (Vec<Step>, u32) = (Vec::new(), 0);
+        loop {
+            let wrong = |what| DirectoryError::Tree { block: number, what };
+            let level = nodes.last().map(|parent| parent.node.level);
+            let content = self.decode(number)?.content;
+            let own = content.level().ok_or_else(|| wrong("it is free"))?;
+            if level.is_some_and(|level| level != own + 1) {
+                return Err(wrong("its level is wrong"));
+            }
+            let DirectoryContent::Node(node) = content else {
+                return Ok(Path { nodes, leaf: number, bounds });
+            };
+            if node.children.first().is_none_or(|first| first.key != bounds.0) {
+                return Err(wrong("its first key is not its lower bound"));
+            }
+            let is_outside =
+                |last: &DirectoryNodeEntry| bounds.1.is_some_and(|end| last.key >= end);
+            if node.children.last().is_some_and(is_outside) {
+                return Err(wrong("it has keys above its upper bound"));
+            }
+            let child = node.child_of(key);
+            let found = node.children.get(child).copied().expect("a node has a child");
+            if found.block >= self.head.0 {
+                return Err(wrong("it names a block behind the end"));
+            }
+            let end = node.children.get(child + 1).map(|next| next.key).or(bounds.1);
+            bounds = (found.key, end);
+            nodes.push(Step { block: number, node, child });
+            number = found.block;
+        }
+    }
+
+    fn leaf(&self, path: &Path) -> Result<EntryList<'_>, DirectoryError> {
+        let DirectoryContent::Leaf(list) = self.decode(path.leaf)?.content else {
+            unreachable!("a path ends at a leaf")
+        };
+        let (first, last) = (list.get(0), list.len().checked_sub(1).and_then(|at| list.get(at)));
+        let is_below = first.is_some_and(|first| first.key < path.bounds.0);
+        let is_above = last.zip(path.bounds.1).is_some_and(|(last, end)| last.key >= end);
+        if is_below || is_above {
+            let what = "it has keys outside its bounds";
+            return Err(DirectoryError::Tree { block: path.leaf, what });
+        }
+        Ok(list)
+    }
+
+    fn allocate(&mut self) -> Result<u32, DirectoryError> {
+        let (blocks, free) = self.head;
+        if free > 0 {
+            match self.decode(free) {
+                Err(missing @ DirectoryError::Missing(_)) => return Err(missing),
+                Ok(DirectoryBlock { free: next, content: DirectoryContent::Free, .. })
+                    if next < blocks =>
+                {
+                    self.head.1 = next;
+                    return Ok(free);
+                }
+                // The list of free blocks is damaged. Without it, only space is lost.
+                _ => self.head.1 = 0,
+            }
+        }
+        self.head.0 = blocks.checked_add(1).ok_or(DirectoryError::Full)?;
+        Ok(blocks)
+    }
+
+    fn free(&mut self, number: u32) {
+        let block =
+            DirectoryBlock { blocks: 0, free: self.head.1, content: DirectoryContent::Free };
+        self.changed.insert(number, block.encode());
+        self.head.1 = number;
+    }
+
+    /// Replaces a block by two blocks, and adds the second to the parent. `nodes`: path to the
+    /// block; `at`: lower bound of the keys of the second block.
+    fn split(
+        &mut self,
+        nodes: &mut Vec<Step>,
+        number: u32,
+        [left, right]: [DirectoryContent<'_>; 2],
+        at: EntryKey,
+    ) -> Result<(), DirectoryError> {
+        let added = self.allocate()?;
+        self.put(added, right);
+        let Some(mut parent) = nodes.pop() else {
+            let level = match &left {
+                DirectoryContent::Node(node) => node.level + 1,
+                _ => 1,
+            };
+            if level > DirectoryNode::LEVEL_MAX {
+                return Err(DirectoryError::Full);
+            }
+            let first = self.allocate()?;
+            self.put(first, left);
+            let children = [(EntryKey::MIN, first), (at, added)];
+            let children = children.map(|(key, block)| DirectoryNodeEntry { key, block }).to_vec();
+            self.put_node(number, &DirectoryNode { level, children });
+            return Ok(());
+        };
+        self.put(number, left);
+        let entry = DirectoryNodeEntry { key: at, block: added };
+        parent.node.children.insert(parent.child + 1, entry);
+        if parent.node.children.len() <= DirectoryNode::CHILDREN_MAX {
+            self.put_node(parent.block, &parent.node);
+            return Ok(());
+        }
+        let DirectoryNode { level, mut children } = parent.node;
+        let right = children.split_off(children.len() / 2);
+        let at = right.first().expect("a full node has many children").key;
+        let parts = [children, right].map(|children| DirectoryNode { level, children });
+        self.split(nodes, parent.block, parts.map(DirectoryContent::Node), at)
+    }
+
+    /// Removes the child on the path from a node, whose block is free already.
+    fn drop_child(&mut self, nodes: &mut Vec<Step>, step: Step) -> Result<(), DirectoryError> {
+        let Step { block, mut node, child } = step;
+        let removed = node.children.remove(child);
+        if node.children.is_empty() {
+            let Some(parent) = nodes.pop() else {
+                self.put(block, DirectoryContent::Leaf(EntryList::default()));
+                return Ok(());
+            };
+            self.free(block);
+            return self.drop_child(nodes, parent);
+        }
+        if child == 0
+            && let Some(first) = node.children.first_mut()
+        {
+            first.key = removed.key;
+        }
+        let is_small = node.children.len() < DirectoryNode::CHILDREN_MAX / MERGED_BELOW;
+        self.put_node(block, &node);
+        match nodes.pop() {
+            Some(parent) if is_small => self.merge(nodes, parent),
+            _ => Ok(()),
+        }
+    }
+
+    /// Merges the child on the path of a node with a neighbour, if both are small. A damaged
+    /// neighbour is not changed.
+    fn merge(&mut self, nodes: &mut Vec<Step>, step: Step) -> Result<(), DirectoryError> {
+        let before = step.child.checked_sub(1).map(|left| (left, step.child));
+        for (left, right) in [Some((step.child, step.child + 1)), before].into_iter().flatten() {
+            let children = &step.node.children;
+            let pair = children.get(left).zip(children.get(right));
+            let Some((into, from)) = pair.map(|(left, right)| (left.block, right.block)) else {
+                continue;
+            };
+            let merged = match (self.decode(into), self.decode(from)) {
+                (Err(missing @ DirectoryError::Missing(_)), _)
+                | (_, Err(missing @ DirectoryError::Missing(_))) => return Err(missing),
+                (Ok(into), Ok(from)) => merged(into.content, from.content),
+                _ => None,
+            };
+            if let Some(block) = merged {
+                self.changed.insert(into, block);
+                self.free(from);
+                return self.drop_child(nodes, Step { child: right, ..step });
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the content of the root's only child into the root, as often as possible. A damaged
+    /// child stays where it is.
+    fn lower_root(&mut self) -> Result<(), DirectoryError> {
+        loop {
+            let DirectoryContent::Node(node) = self.decode(0)?.content else { return Ok(()) };
+            let [only] = node.children[..] else { return Ok(()) };
+            let child = match self.decode(only.block) {
+                Ok(child) if child.content.level() == Some(node.level - 1) => child.encode(),
+                Err(missing @ DirectoryError::Missing(_)) => return Err(missing),
+                _ => return Ok(()),
+            };
+            let child = DirectoryBlock::decode(&child).expect("it was encoded just now");
+            self.put(0, child.content);
+            self.free(only.block);
+        }
+    }
+}
+
+/// Block with the content of two neighbours; `None` if one of them is not small, or if they do not
+/// belong together.
+fn merged(
+    left: DirectoryContent<'_>,
+    right: DirectoryContent<'_>,
+) -> Option<Box<[u8; BLOCK_BYTES]>> {
+    let of = |content| DirectoryBlock { blocks: 0, free: 0, content }.encode();
+    match (left, right) {
+        (DirectoryContent::Leaf(left), DirectoryContent::Leaf(right)) => {
+            let parts = [left.bytes(), right.bytes()];
+            let is_small = |part: &[u8]| part.len() < DirectoryBlock::LEAF_BYTES / MERGED_BELOW;
+            let bytes = parts.iter().all(|part| is_small(part)).then(|| parts.concat())?;
+            Some(of(DirectoryContent::Leaf(EntryList::parse(&bytes).ok()?)))
+        }
+        (DirectoryContent::Node(mut left), DirectoryContent::Node(right)) => {
+            let most = DirectoryNode::CHILDREN_MAX / MERGED_BELOW;
+            let are_small = left.children.len() < most && right.children.len() < most;
+            let ends = left.children.last().zip(right.children.first());
+            let is_sorted = ends.is_some_and(|(last, first)| last.key < first.key);
+            if !are_small || !is_sorted || left.level != right.level {
+                return None;
+            }
+            left.children.extend(right.children);
+            Some(of(DirectoryContent::Node(left)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,90 @@
+//! Fuzzes the blocks of a directory, and the operations on a tree of such blocks.
+//!
+//! The tests of weir-fs compare the operations with a model.
+//!
+//! Invariants: no panic; encoding an accepted block reproduces its bytes; every operation ends; a
+//! tree that passes the check also passes it after the operations.
+
+use std::collections::BTreeMap;
+
+use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_format::files::{DirectoryBlock, EntryKey, EntryList, FileType};
+use weir_fs::directory::{BlockSource, DirectoryError, DirectoryTree, NameHash, check};
+
+use crate::valid::trimmed;
+
+type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
+
+/// Bytes of the input for each block; the rest of the block is zero.
+const PART_BYTES: usize = 256;
+
+/// Runs the fuzz target on one input.
+pub fn run(data: &[u8]) {
+    let mut blocks = Blocks::new();
+    for (number, part) in (0..).zip(data.chunks(PART_BYTES)) {
+        let mut block = Box::new([0; BLOCK_BYTES]);
+        block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+        if let Ok(decoded) = DirectoryBlock::decode(&block) {
+            assert_eq!(decoded.encode(), block);
+        }
+        blocks.insert(number, block);
+    }
+    let is_valid = check(&blocks, |_| {}).is_ok();
+    let hash = NameHash::new(1);
+    for name in [&b"a"[..], b"name", &[b'x'; 255]] {
+        let first = hash.key_of(name);
+        change(&mut blocks, |tree| tree.insert(first, (ObjectId(3), FileType::Regular, name)));
+        let Ok(tree) = DirectoryTree::open(&blocks) else { return };
+        let _found = tree.find(first, name);
+    }
+    if is_valid {
+        check(&blocks, |_| {}).expect("the tree was valid before the operations");
+    }
+    let mut cookie = 0;
+    for _ in 0..64 {
+        let Ok(tree) = DirectoryTree::open(&blocks) else { return };
+        let Ok(found) = tree.after(cookie) else { break };
+        let Some(last) = found.last() else { break };
+        assert!(last.key.number() > cookie, "a cookie is behind the one before it");
+        cookie = last.key.number();
+        change(&mut blocks, |tree| tree.remove(last.key));
+    }
+    if is_valid {
+        check(&blocks, |_| {}).expect("the tree was valid before the operations");
+    }
+}
+
+fn change<T>(
+    blocks: &mut Blocks,
+    op: impl FnOnce(&mut DirectoryTree<'_, Blocks>) -> Result<T, DirectoryError>,
+) {
+    let Ok(mut tree) = DirectoryTree::open(blocks) else { return };
+    if op(&mut tree).is_ok() {
+        let changes = tree.into_changes();
+        blocks.extend(changes.blocks);
+    }
+}
+
+/// A leaf, and a tree of a root and two leaves.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut blocks = Blocks::new();
+    blocks
+        .extend(DirectoryTree::create(&Blocks::new(), &EntryList::default()).into_changes().blocks);
+    let mut seeds = Vec::new();
+    for number in 0_u32..24 {
+        let name = format!("{number:0>200}");
+        let first = EntryKey::of_hash(u64::from(number) << 40 | 1);
+        let of = (ObjectId(7), FileType::Directory, name.as_bytes());
+        change(&mut blocks, |tree| tree.insert(first, of));
+        if [1, 23].contains(&number) {
+            let part = |number| {
+                let block = blocks.block(number).expect("all blocks are there");
+                let mut part = trimmed(block);
+                part.resize(PART_BYTES, 0);
+                part
+            };
+            seeds.push((0..blocks.len() as u32).flat_map(part).collect());
+        }
+    }
+    seeds
+}
