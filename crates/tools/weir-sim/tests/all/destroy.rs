@@ -58,7 +58,7 @@ async fn create(world: &SimWorld) -> Arc<Engine> {
     engine.create_volume_with(VOLUME, VolumeSize { bytes, record }, &[]).await.unwrap();
     let volume = engine.volume(VOLUME).unwrap();
     for (name, byte) in VERSIONS {
-        volume.write(0, &[byte; BLOCKS * BLOCK_BYTES]).await.unwrap();
+        volume.write(0, &vec![byte; BLOCKS * BLOCK_BYTES]).await.unwrap();
         if !name.is_empty() {
             engine.create_snapshots(&[id(name)]).await.unwrap();
         }
@@ -95,7 +95,7 @@ fn cuts(seed: u64, destroyed: Destroyed) -> Vec<(bool, Vec<MediaImage>)> {
         // The commit writes this data before it frees.
         let (_, byte) = VERSIONS[VERSIONS.len() - 1];
         let volume = engine.volume(VOLUME).unwrap();
-        volume.write(0, &[byte; BLOCKS * BLOCK_BYTES]).await.unwrap();
+        volume.write(0, &vec![byte; BLOCKS * BLOCK_BYTES]).await.unwrap();
         world.on_step(move |cut| {
             for plan in [CutPlan::Nothing, CutPlan::Everything] {
                 taken.borrow_mut().push((is_done.get(), cut.cut(plan)));
