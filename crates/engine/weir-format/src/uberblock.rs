@@ -106,7 +106,7 @@ impl Uberblock {
         field(2, "stale_legs", "number of legs that missed writes; some may have left the pool"),
         field(0, "stale", "for each {u64 guid, u64 txg from which on it missed writes}"),
         field(1, "lineage", "number of import epochs that follow, newest first, 1 to 16"),
-        field(0, "opening", "for each {u64 random id, u64 first txg committed}"),
+        field(0, "import_epochs", "for each {u64 random id, u64 first txg committed}"),
         field(1, "unconfirmed_legs", "number of legs whose newest uberblock is one txg older"),
         field(0, "unconfirmed", "for each {u64 guid, u64 newest txg of its own uberblocks}"),
         field(0, "zero", "up to byte 4080"),

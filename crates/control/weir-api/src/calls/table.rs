@@ -182,7 +182,7 @@ calls! {
             => 200 DedupeForecast;
     }
     "snapshot" {
-        /// Takes snapshots at one moment: all or none.
+        /// Takes snapshots in one transaction group: all or none.
         SnapshotCreate = "snapshot_create", POST "/v1/snapshots", Operator, Named, Change
             => 201 SnapshotChange;
         /// Lists snapshots by volume, oldest first.
@@ -314,8 +314,8 @@ calls! {
             Machine, Change => 200 TargetChange;
         /// Adds a volume or snapshot to a target as a logical unit.
         LunAdd = "lun_add", POST "/v1/luns", Operator, Machine, Change => 201 200 TargetChange;
-        /// Removes a logical unit from a target. The target tells the initiators and ends running
-        /// commands.
+        /// Removes a logical unit from a target. The target notifies the initiators and ends
+        /// running commands.
         LunRemove = "lun_remove", DELETE "/v1/luns/{target}/{number}", Operator, Machine, Change
             => 200 Removed;
     }

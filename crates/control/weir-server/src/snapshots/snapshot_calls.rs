@@ -434,7 +434,7 @@ fn listed(engine: &Engine, volume: Option<&str>) -> Result<Vec<SnapshotId>, Data
 }
 
 impl Handle<SnapshotCreate> for Manager {
-    /// Takes snapshots at one moment: all or none.
+    /// Takes snapshots in one transaction group: all or none.
     ///
     /// # Errors
     /// `Exists` if a snapshot of that name exists with other contents.

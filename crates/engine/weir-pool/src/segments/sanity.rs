@@ -66,7 +66,7 @@ pub(crate) fn uberblock(label: &Label, ub: &Uberblock) -> Result<(), FormatError
         ensure(stale.after <= ub.txg, what, "stale", stale.after.0)?;
     }
     for import_epoch in &ub.lineage {
-        ensure(import_epoch.first <= ub.txg, what, "opening", import_epoch.first.0)?;
+        ensure(import_epoch.first <= ub.txg, what, "import epoch", import_epoch.first.0)?;
     }
     Ok(())
 }
