@@ -333,6 +333,20 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
     ("volume delete tank/v", 2, "volume has no command", "try: weir volume destroy tank/v"),
     ("stat tank", 2, "weir has no command \"stat\"", "try: weir pool iostat tank"),
     ("pool stats tank", 2, "weir pool has no command \"stats\"", "try: weir pool status tank"),
+    (
+        "pool list -o used",
+        2,
+        "no column \"used\"; columns: name, size, alloc, free, cap, health",
+        "try: weir pool list -o alloc",
+    ),
+    (
+        "snapshot list tank/v -o name,usde -H",
+        2,
+        "no column \"usde\"; columns: name, used",
+        "try: weir snapshot list tank/v -o name,used -H",
+    ),
+    ("snapshot list -s foo", 2, "no column \"foo\"", "try: weir snapshot list -o help"),
+    ("pool list -o foo -s used", 2, "no column \"foo\"", "try: weir pool list -o help"),
 ];
 
 #[test]
