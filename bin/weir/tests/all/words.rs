@@ -293,6 +293,12 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
     ("export delete none", code::NOT_FOUND, "none", "try: weir export list"),
     ("target show none", code::NOT_FOUND, "none", "try: weir target list"),
     ("snapshot rollback tank/v@none --yes", code::NOT_FOUND, "none", "try: weir snapshot list"),
+    (
+        "snapshot rollback tank/v@a",
+        code::INVALID,
+        "not rolled back to tank/v@a",
+        "try: confirm at a terminal, or add --yes if these changes may be lost",
+    ),
     ("volume destroy tank/v", code::INVALID, "volume tank/v is not destroyed", "add --yes"),
     ("pool destroy tank", code::INVALID, "pool tank is not destroyed", "add --yes"),
     (
@@ -354,9 +360,15 @@ fn wrong_word_is_refused_with_the_right_command() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     server.volume("tank/v", "16MiB");
+    server.weir("snapshot create tank/v@a").ok();
     for (line, exit, words, next) in WALKS {
         server.weir(line).fails(*exit, &["weir: ", words, next]);
     }
+    // Refused calls are events, but no warnings.
+    let warnings = server.weir("events --level warning").ok().out;
+    assert!(!warnings.contains(", by "), "{warnings}");
+    let events = server.weir("events").ok().out;
+    assert!(events.contains("invalid, by ") || events.contains("not_found, by "), "{events}");
     // For this error the general advice for invalid requests is left out.
     let said = server.weir("volume create tank/x --size 1000");
     assert!(!said.talk.contains("correct the request"), "{said:?}");
