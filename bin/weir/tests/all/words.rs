@@ -51,7 +51,7 @@ fn delete_of_an_export_with_clients_needs_force_or_drain() {
     server.weir("export delete tank/v").fails(
         code::BUSY,
         &[
-            "export tank/v has 1 connection",
+            "export tank/v has 1 connection from the unix socket",
             "try: weir export delete tank/v --drain waits until they disconnect, --force \
              disconnects them",
         ],
