@@ -389,10 +389,14 @@ fn vdev((header, vdev): (Option<&str>, &VdevStatus)) -> Vec<[String; 6]> {
 }
 
 fn vdev_lines(vdev: &VdevStatus) -> Vec<[String; 6]> {
+    let evacuating = if vdev.leaving.is_some() { "evacuating" } else { "" };
     if let (VdevKind::Disk, [disk]) = (vdev.kind, vdev.disks.as_slice()) {
-        return vec![leaf(1, disk)];
+        let mut leaf = leaf(1, disk);
+        let notes = [leaf[5].as_str(), evacuating];
+        leaf[5] = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");
+        return vec![leaf];
     }
-    let mut lines = vec![line(1, &vdev.name, vdev.state.name(), &vdev.errors, "")];
+    let mut lines = vec![line(1, &vdev.name, vdev.state.name(), &vdev.errors, evacuating)];
     lines.extend(vdev.disks.iter().map(|disk| leaf(2, disk)));
     lines
 }
@@ -433,4 +437,30 @@ fn tree(rows: &[[String; 6]]) -> String {
         indented = indented + "        " + line + "\n";
     }
     indented
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evacuating_vdev_is_marked_in_the_tree() {
+        let errors = serde_json::json!({ "read": 0, "write": 0, "checksum": 0 });
+        let disk = |note: Option<&str>| {
+            serde_json::json!({
+                "path": "/dev/sdb", "guid": "1", "state": "online", "errors": errors, "note": note,
+            })
+        };
+        let marked = |kind: &str, disk: serde_json::Value| {
+            let vdev = serde_json::json!({
+                "name": "vdev-0", "kind": kind, "state": "online", "errors": errors,
+                "disks": [disk], "leaving": { "live_bytes": 4096, "stuck_segments": 0 },
+            });
+            let vdev: VdevStatus = serde_json::from_value(vdev).unwrap();
+            vdev_lines(&vdev)[0][5].clone()
+        };
+        assert_eq!(marked("mirror", disk(None)), "evacuating");
+        assert_eq!(marked("disk", disk(None)), "evacuating");
+        assert_eq!(marked("disk", disk(Some("slow"))), "slow; evacuating");
+    }
 }

@@ -212,6 +212,7 @@ fn snapshots_and_schedules(server: &Server) {
     server.weir("snapshot clone tank/vm1@good tank/new").ok();
     let show = server.weir("volume show tank/new").ok().out;
     assert!(show.contains("origin: tank/vm1@good"), "{show}");
+    assert!(show.contains("in snapshots: "), "{show}");
     server.weir("volume promote tank/new").ok();
     server.weir("volume rename tank/new tank/web").ok();
     let records = server.weir("volume list -o records tank").ok().out;

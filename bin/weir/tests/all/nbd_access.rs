@@ -381,6 +381,31 @@ fn export_is_invisible_to_other_tcp_addresses() {
 }
 
 #[test]
+fn delete_of_an_export_names_the_addresses_of_its_clients() {
+    let dirs = Dirs::new();
+    let (server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.0/8"]);
+    let open = |from: u8| go([127, 0, 0, from], &address, "tank/v").expect("a server").1;
+    let first = open(1);
+    let delete = "export delete tank/v";
+    server.weir(delete).fails(code::BUSY, &["export tank/v has 1 connection from 127.0.0.1\n"]);
+    let _rest = [open(1), open(2), open(3)];
+    let _local = server.client("tank/v");
+    let all = "export tank/v has 5 connections from 127.0.0.1, 127.0.0.2, 127.0.0.3, the unix \
+               socket\n";
+    server.weir(delete).fails(code::BUSY, &[all]);
+    let _fifth = open(4);
+    let most = "127.0.0.1, 127.0.0.2, 127.0.0.3, 127.0.0.4 and 1 more\n";
+    server.weir(delete).fails(code::BUSY, &["export tank/v has 6 connections from ", most]);
+    // An address is named as long as one of its connections is open.
+    drop(first);
+    eventually("the server counts the end", Duration::from_secs(20), || {
+        server.weir(delete).talk.contains("has 5 connections from 127.0.0.1, ")
+    });
+    server.weir("export delete tank/v --force").ok();
+    server.assert_alive();
+}
+
+#[test]
 fn export_allow_lists_suffice_without_a_server_list() {
     let dirs = Dirs::new();
     let (mut server, address) = serve(&dirs, &[]);

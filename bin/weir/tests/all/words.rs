@@ -51,7 +51,7 @@ fn delete_of_an_export_with_clients_needs_force_or_drain() {
     server.weir("export delete tank/v").fails(
         code::BUSY,
         &[
-            "export tank/v has 1 connection",
+            "export tank/v has 1 connection from the unix socket",
             "try: weir export delete tank/v --drain waits until they disconnect, --force \
              disconnects them",
         ],
@@ -293,6 +293,12 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
     ("export delete none", code::NOT_FOUND, "none", "try: weir export list"),
     ("target show none", code::NOT_FOUND, "none", "try: weir target list"),
     ("snapshot rollback tank/v@none --yes", code::NOT_FOUND, "none", "try: weir snapshot list"),
+    (
+        "snapshot rollback tank/v@a",
+        code::INVALID,
+        "not rolled back to tank/v@a",
+        "try: confirm at a terminal, or add --yes if these changes may be lost",
+    ),
     ("volume destroy tank/v", code::INVALID, "volume tank/v is not destroyed", "add --yes"),
     ("pool destroy tank", code::INVALID, "pool tank is not destroyed", "add --yes"),
     (
@@ -333,6 +339,20 @@ const WALKS: &[(&str, i32, &str, &str)] = &[
     ("volume delete tank/v", 2, "volume has no command", "try: weir volume destroy tank/v"),
     ("stat tank", 2, "weir has no command \"stat\"", "try: weir pool iostat tank"),
     ("pool stats tank", 2, "weir pool has no command \"stats\"", "try: weir pool status tank"),
+    (
+        "pool list -o used",
+        2,
+        "no column \"used\"; columns: name, size, alloc, free, cap, health",
+        "try: weir pool list -o alloc",
+    ),
+    (
+        "snapshot list tank/v -o name,usde -H",
+        2,
+        "no column \"usde\"; columns: name, used",
+        "try: weir snapshot list tank/v -o name,used -H",
+    ),
+    ("snapshot list -s foo", 2, "no column \"foo\"", "try: weir snapshot list -o help"),
+    ("pool list -o foo -s used", 2, "no column \"foo\"", "try: weir pool list -o help"),
 ];
 
 #[test]
@@ -340,9 +360,15 @@ fn wrong_word_is_refused_with_the_right_command() {
     let dirs = Dirs::new();
     let server = started(&dirs);
     server.volume("tank/v", "16MiB");
+    server.weir("snapshot create tank/v@a").ok();
     for (line, exit, words, next) in WALKS {
         server.weir(line).fails(*exit, &["weir: ", words, next]);
     }
+    // Refused calls are events, but no warnings.
+    let warnings = server.weir("events --level warning").ok().out;
+    assert!(!warnings.contains(", by "), "{warnings}");
+    let events = server.weir("events").ok().out;
+    assert!(events.contains("invalid, by ") || events.contains("not_found, by "), "{events}");
     // For this error the general advice for invalid requests is left out.
     let said = server.weir("volume create tank/x --size 1000");
     assert!(!said.talk.contains("correct the request"), "{said:?}");

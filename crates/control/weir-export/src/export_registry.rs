@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RwLock;
 use weir_base::ErrorKind;
@@ -16,7 +15,7 @@ use weir_block::ExportError;
 use weir_dataset::{Engine, Volume};
 use weir_net::{AllowList, LiveAllowList};
 
-use crate::volume_export::{Connected, OpenVolume};
+use crate::volume_export::{Connected, Connections, OpenVolume};
 
 /// One active export.
 struct ActiveExport {
@@ -25,7 +24,7 @@ struct ActiveExport {
     read_only: bool,
     /// Addresses that may open the export over TCP; `None` for all clients that the server accepts.
     allowed: Option<AllowList>,
-    connections: Arc<AtomicU32>,
+    connections: Arc<Connections>,
 }
 
 impl ActiveExport {
@@ -101,7 +100,14 @@ impl Registry {
     /// Returns the number of connections that have the export open.
     pub fn connections(&self, name: &str) -> u32 {
         let offered = self.offered.read();
-        offered.get(name).map_or(0, |offered| offered.connections.load(Ordering::Relaxed))
+        offered.get(name).map_or(0, |offered| offered.connections.count())
+    }
+
+    /// Returns the addresses of the clients that have the export open, each address once; `None`
+    /// stands for the clients on unix sockets.
+    pub fn clients(&self, name: &str) -> Vec<Option<IpAddr>> {
+        let offered = self.offered.read();
+        offered.get(name).map_or_else(Vec::new, |offered| offered.connections.addresses())
     }
 }
 
@@ -131,7 +137,7 @@ impl weir_block::Exports for Registry {
             engine: Arc::clone(&found.engine),
             volume: Arc::clone(&found.volume),
             read_only: found.read_only,
-            _connection: Some(Connected::to(&found.connections)),
+            _connection: Some(Connected::new(&found.connections, from)),
         }))
     }
 }

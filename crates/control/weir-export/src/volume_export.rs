@@ -4,10 +4,12 @@
 //!
 //! Invariant: an export counts each connection until that connection ends.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use weir_base::BLOCK_BYTES;
 use weir_block::{Block, ExportError, ExportFuture, Extent};
 use weir_dataset::{DatasetError, Engine, TrafficKind, Volume};
@@ -28,20 +30,45 @@ impl OpenVolume {
     }
 }
 
-/// One connection in the counter of an export; dropping the value removes the connection from the
-/// counter.
-pub(crate) struct Connected(Arc<AtomicU32>);
+/// Number of connections of an export by the address of the client; the address is `None` on a
+/// unix socket.
+#[derive(Default)]
+pub(crate) struct Connections(Mutex<BTreeMap<Option<IpAddr>, u32>>);
+
+impl Connections {
+    pub(crate) fn count(&self) -> u32 {
+        self.0.lock().values().sum()
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<Option<IpAddr>> {
+        self.0.lock().keys().copied().collect()
+    }
+}
+
+/// One connection in the counters of an export; dropping the value removes the connection from the
+/// counters.
+pub(crate) struct Connected {
+    all: Arc<Connections>,
+    from: Option<IpAddr>,
+}
 
 impl Connected {
-    pub(crate) fn to(connections: &Arc<AtomicU32>) -> Self {
-        connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(connections))
+    pub(crate) fn new(all: &Arc<Connections>, from: Option<IpAddr>) -> Self {
+        let from = from.map(|from| from.to_canonical());
+        *all.0.lock().entry(from).or_default() += 1;
+        Self { all: Arc::clone(all), from }
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut all = self.all.0.lock();
+        if let Some(count) = all.get_mut(&self.from) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.from);
+            }
+        }
     }
 }
 

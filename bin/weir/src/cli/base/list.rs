@@ -15,6 +15,22 @@ use weir_api::ApiError;
 use weir_base::size::Human;
 
 use crate::cli::base::output::{self, Style};
+use crate::cli::base::{grammar, typed};
+
+/// Names of other tools for a column, each with the name of that column in some list.
+const ALIASES: [(&str, &str); 11] = [
+    ("used", "alloc"),
+    ("allocated", "alloc"),
+    ("avail", "free"),
+    ("available", "free"),
+    ("capacity", "cap"),
+    ("state", "health"),
+    ("status", "health"),
+    ("alloc", "used"),
+    ("referenced", "refer"),
+    ("creation", "created"),
+    ("connections", "clients"),
+];
 
 /// Options of a list.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -66,10 +82,8 @@ impl ListArgs {
             return Ok(None);
         }
         let find = |wanted: &str| {
-            let wanted = wanted.to_lowercase();
-            names.iter().position(|name| *name == wanted).unwrap_or_else(|| {
-                refuse(&format!("no column {wanted:?}; columns: {}", known().join(", ")))
-            })
+            let is_it = |name: &String| *name == wanted.to_lowercase();
+            names.iter().position(is_it).unwrap_or_else(|| self.refuse(wanted, &known()))
         };
         let of_set = |set: &Set| set.1.iter().map(|name| find(name)).collect::<Vec<_>>();
         let columns = match &self.columns {
@@ -87,11 +101,40 @@ impl ListArgs {
         let exact = self.exact || self.script;
         Ok(Some(List { titles, columns, sort, exact, style: self.style() }))
     }
+
+    /// Prints the error for an unknown column with the command to type next, and exits.
+    fn refuse(&self, wanted: &str, known: &[String]) -> ! {
+        let mut given = self.columns.iter().flat_map(|all| all.split(',')).map(str::trim);
+        let mut given = given.by_ref().chain(self.sort.as_deref()).chain(self.reverse.as_deref());
+        let is_known = |name: &str| known.contains(&name.to_lowercase());
+        let is_only = given.all(|name| name == wanted || is_known(name));
+        let right = meant(wanted, known).filter(|_| is_only);
+        let next = right.and_then(|right| typed::line_with_value(&OPTIONS, wanted, right));
+        let next = next.unwrap_or_else(help_of_columns);
+        let wanted = output::clean(wanted);
+        let columns = known.join(", ");
+        output::say(&format!("weir: no column {wanted:?}; columns: {columns}\n  try: {next}"));
+        std::process::exit(2)
+    }
 }
 
-/// Prints the error for an invalid command line like clap, and exits.
-fn refuse(message: &str) -> ! {
-    clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{message}\n")).exit()
+/// Options whose values are columns.
+const OPTIONS: [&str; 3] = ["-o", "-s", "-S"];
+
+/// Returns the column that the user probably meant by an unknown name.
+fn meant<'a>(wanted: &str, known: &'a [String]) -> Option<&'a str> {
+    let lower = wanted.to_lowercase();
+    let is_alias = |name: &str| ALIASES.iter().any(|(alias, own)| *alias == lower && *own == name);
+    let names = || known.iter().map(String::as_str);
+    names().find(|name| is_alias(name)).or_else(|| typed::nearest(wanted, names()))
+}
+
+/// Returns the typed list command with `-o help` in place of its arguments and options.
+fn help_of_columns() -> String {
+    let (options, words) = grammar::split_options(&typed::words());
+    let list = grammar::grammar().map(|grammar| grammar::level_of(&grammar, &words).1.to_vec());
+    let list = list.unwrap_or_else(|| words.into_iter().take(2).collect());
+    typed::shown(&options, &[list, vec!["-o".to_owned(), "help".to_owned()]].concat())
 }
 
 /// Returns the name of a column: its title in lower case, without the `>` that aligns it.
@@ -240,6 +283,20 @@ mod tests {
         };
         let sets: [Set; 2] = [("default", &["name", "used"]), ("times", &["name", "last_used"])];
         args.list(&TITLES, &sets).unwrap().expect("no help").table(rows())
+    }
+
+    #[test]
+    fn unknown_column_has_a_near_name_or_an_alias() {
+        let known = ["name", "alloc", "free", "health"].map(str::to_owned);
+        for (wanted, own) in [
+            ("used", Some("alloc")),
+            ("AVAIL", Some("free")),
+            ("helth", Some("health")),
+            ("foo", None),
+            ("", None),
+        ] {
+            assert_eq!(meant(wanted, &known), own, "{wanted}");
+        }
     }
 
     #[test]

@@ -65,6 +65,35 @@ fn replaced_word(word: &str, wrong: &str, right: &str) -> Option<String> {
     parts.contains(&wrong).then(|| fixed.collect::<Vec<_>>().join(","))
 }
 
+/// Returns the typed command line with `right` in place of `wrong` in the values of the short
+/// options `options`; `None` if no such value contains this name.
+pub(crate) fn line_with_value(options: &[&str], wrong: &str, right: &str) -> Option<String> {
+    replaced_value(words(), options, wrong, right)
+}
+
+fn replaced_value(
+    mut words: Vec<String>,
+    options: &[&str],
+    wrong: &str,
+    right: &str,
+) -> Option<String> {
+    let (mut is_found, mut is_value) = (false, false);
+    for word in &mut words {
+        let option = options.iter().find(|option| word.starts_with(**option) && !is_value);
+        let (option, value) = word.split_at(option.map_or(0, |option| option.len()));
+        let has_value = is_value || !option.is_empty();
+        is_value = !option.is_empty() && value.is_empty();
+        let parts = value.split(',').filter(|_| has_value).map(str::trim);
+        let parts: Vec<&str> = parts.collect();
+        if parts.contains(&wrong) {
+            let fixed = parts.iter().map(|part| if *part == wrong { right } else { part });
+            *word = format!("{option}{}", fixed.collect::<Vec<_>>().join(","));
+            is_found = true;
+        }
+    }
+    is_found.then(|| shown(&[], &words))
+}
+
 /// Returns the error with `line` as its action. Keeps its own action if `line` is `None`.
 pub(crate) fn with_line(error: ApiError, line: Option<String>) -> ApiError {
     match line {
@@ -211,6 +240,20 @@ mod tests {
         assert_eq!(missing("pool \"tnk\" does not exist"), Some(("pool", "tnk")));
         assert_eq!(missing("volume tank/a does not exist"), Some(("volume", "tank/a")));
         assert_eq!(missing("pool x does not exist on the readable disks"), None);
+    }
+
+    #[test]
+    fn value_of_an_option_is_replaced_in_the_typed_line() {
+        for (typed, corrected) in [
+            ("pool list -o used", Some("weir pool list -o alloc")),
+            ("pool list -o name,used -H", Some("weir pool list -o name,alloc -H")),
+            ("volume list used -sused", Some("weir volume list used -salloc")),
+            ("pool list used -H", None),
+        ] {
+            let words = typed.split(' ').map(str::to_owned).collect();
+            let line = replaced_value(words, &["-o", "-s", "-S"], "used", "alloc");
+            assert_eq!(line.as_deref(), corrected, "{typed}");
+        }
     }
 
     #[test]

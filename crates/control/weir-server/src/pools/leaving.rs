@@ -25,11 +25,16 @@ impl Manager {
     pub(crate) async fn wait_for_clients(&self, name: &str) -> Result<(), ApiError> {
         let known = self.known_export(name).ok_or_else(|| not_found("export", name))?;
         let count = gone(|| self.describe(&known).connections as usize).await;
-        if count == 0 {
+        let (local, remote): (Vec<_>, Vec<_>) =
+            self.exports.clients(name).into_iter().partition(Option::is_none);
+        let remote = remote.into_iter().flatten().map(|address| address.to_string());
+        let names: Vec<String> =
+            remote.chain(local.iter().map(|_| "the unix socket".to_owned())).collect();
+        if count == 0 || names.is_empty() {
             return Ok(());
         }
         let connections = if count == 1 { "connection" } else { "connections" };
-        let message = format!("export {name} has {count} {connections}");
+        let message = format!("export {name} has {count} {connections} from {}", listed(names));
         Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
             "weir export delete {name} --drain waits until they disconnect, --force disconnects \
              them"
@@ -58,12 +63,9 @@ impl Manager {
         if names.is_empty() {
             return Ok(());
         }
-        let (count, more) = (names.len(), names.len().saturating_sub(NAMED_MAX));
-        names.truncate(NAMED_MAX);
-        let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let count = names.len();
         let initiators = if count == 1 { "initiator" } else { "initiators" };
-        let names = names.join(", ");
-        let message = format!("{target} has {count} {initiators} logged in: {names}{others}");
+        let message = format!("{target} has {count} {initiators} logged in: {}", listed(names));
         let command = match lun {
             Some(number) => format!("weir lun remove {target} {number}"),
             None => format!("weir target delete {target}"),
@@ -72,6 +74,14 @@ impl Manager {
             "{command} --drain waits until they log out, --force does not wait"
         )))
     }
+}
+
+/// Returns the first [`NAMED_MAX`] names as text, and the number of the others.
+fn listed(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(NAMED_MAX);
+    names.truncate(NAMED_MAX);
+    let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join(", ") + &others
 }
 
 /// Waits briefly for the last client to disconnect; returns the number of remaining clients.
@@ -84,5 +94,17 @@ async fn gone(count: impl Fn() -> usize) -> usize {
         }
         tokio::time::sleep(LOOK_EVERY).await;
         waited += LOOK_EVERY;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_four_clients_are_named() {
+        let names = |count: usize| (0..count).map(|n| format!("10.0.0.{n}")).collect();
+        assert_eq!(listed(names(1)), "10.0.0.0");
+        assert_eq!(listed(names(6)), "10.0.0.0, 10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 more");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use weir_api::types::{EventLevel, HistoryEntry, Outcome};
 use weir_api::{ApiError, caller};
-use weir_base::{Clock as _, SystemClock};
+use weir_base::{Clock as _, ErrorKind, SystemClock};
 
 use crate::record::events::{Events, NewEvent};
 use crate::record::history::History;
@@ -45,13 +45,31 @@ pub(crate) fn name(outcome: Outcome) -> &'static str {
     }
 }
 
+/// Returns the level of the event about a failed call. A call that the server refuses because of
+/// its request is the caller's mistake, and no administrator needs to check its cause.
+fn level(kind: ErrorKind) -> EventLevel {
+    match kind {
+        ErrorKind::Invalid
+        | ErrorKind::NotFound
+        | ErrorKind::Exists
+        | ErrorKind::Busy
+        | ErrorKind::Permission => EventLevel::Info,
+        ErrorKind::NoSpace
+        | ErrorKind::ReadOnly
+        | ErrorKind::Unavailable
+        | ErrorKind::Data
+        | ErrorKind::Poisoned
+        | ErrorKind::Internal => EventLevel::Warning,
+    }
+}
+
 impl Record {
     /// Records the result of a call.
     pub(crate) fn add(&self, call: Call, start: Instant, outcome: Result<Outcome, &ApiError>) {
         let Call { kind, pool, text } = call;
         let (level, what, error) = match outcome {
             Ok(outcome) => (EventLevel::Info, name(outcome), None),
-            Err(error) => (EventLevel::Warning, error.kind.name(), Some(error.message.clone())),
+            Err(error) => (level(error.kind), error.kind.name(), Some(error.message.clone())),
         };
         let who = caller::current().to_string();
         let message = match &error {
@@ -83,5 +101,32 @@ impl Record {
             // callers may read all of them.
             Err(_) => self.events.count_calls(&caller, &pool, event),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Regression: 11 of the first 19 events of a new user were warnings about mistakes in requests.
+    #[test]
+    fn mistakes_in_requests_are_no_warnings() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = Arc::new(History::load(dir.path()));
+        let record = Record { events: Arc::new(Events::new()), history };
+        for kind in [ErrorKind::Invalid, ErrorKind::Data, ErrorKind::Busy, ErrorKind::Internal] {
+            let error = ApiError::new(kind, "text");
+            record.add(Call::new("volume_create", "tank/v", ""), Instant::now(), Err(&error));
+        }
+        let levels = || {
+            let kept = record.events.kept_after(0).events.into_iter();
+            kept.map(|event| event.level).collect::<Vec<_>>()
+        };
+        // Later calls of the same caller, pool and level are only counted.
+        assert_eq!(levels(), [EventLevel::Info, EventLevel::Warning]);
+        for kind in [ErrorKind::NotFound, ErrorKind::Exists, ErrorKind::Permission] {
+            assert_eq!(level(kind), EventLevel::Info, "{kind:?}");
+        }
+        assert_eq!(record.history.of("tank").len(), 4, "refused calls are in the history");
     }
 }

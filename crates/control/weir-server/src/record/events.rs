@@ -39,9 +39,10 @@ const CALLER_COUNTS_MAX: usize = COUNTS_MAX / 8;
 enum Class {
     /// Faults of disks and data, and failures of the server's own work.
     Data,
-    /// Refused secrets, refused tokens and refused calls.
+    /// Refused secrets, refused tokens, and calls that failed for a reason at the server.
     Security,
-    /// Events of level info: successful calls, and routine work that callers requested.
+    /// Events of level info: successful calls, calls refused because of their request, and routine
+    /// work that callers requested.
     Access,
 }
 
@@ -213,7 +214,9 @@ impl Events {
     /// Counts an event like [`Self::count`], for the calls of one caller on one pool.
     pub(crate) fn count_calls(&self, caller: &str, pool: &str, new: NewEvent) {
         let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
-        self.count_at(&format!("{caller} {pool}"), Some(share), new, Instant::now());
+        // Separate levels, so that no mistake in a request hides a failure of the server.
+        let of = format!("{caller} {pool} {}", new.level.name());
+        self.count_at(&of, Some(share), new, Instant::now());
     }
 
     /// Counts an event like [`Self::count`], for one step of a replication. All replications
@@ -232,7 +235,11 @@ impl Events {
             Some(Share { owner, what, kind }) => {
                 let message =
                     format!("{what} of {owner} failed, too many to count each separately");
-                (format!("rest of {owner}"), None, of_several_pools(new.level, kind, message))
+                (
+                    format!("rest of {owner} {}", new.level.name()),
+                    None,
+                    of_several_pools(new.level, kind, message),
+                )
             }
         };
         let (of, caller, new) = if counts.len() < COUNTS_MAX || counts.contains_key(&of) {

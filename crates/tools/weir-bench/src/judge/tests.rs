@@ -48,7 +48,8 @@ fn few_runs_or_seconds_and_smoke_scale_are_never_valid() {
     only(&found(&result_of(vec![steady(), steady()])), Finding::UnderSampled, "two runs");
     let short = || fixture::closed_run(1000, 2, 75, 16_000, 16_000);
     let short = result_of(vec![short(), short(), short()]);
-    only(&found(&short), Finding::UnderSampled, "2 whole seconds");
+    let words = "2 whole seconds are too few to judge if it is steady";
+    only(&found(&short), Finding::UnderSampled, words);
     let mut smoke = result_of(vec![steady(), steady(), steady()]);
     smoke.spec.scale = Scale::Smoke;
     only(&found(&smoke), Finding::UnderSampled, "smoke");
