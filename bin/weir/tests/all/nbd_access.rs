@@ -383,7 +383,7 @@ fn export_is_invisible_to_other_tcp_addresses() {
 #[test]
 fn delete_of_an_export_names_the_addresses_of_its_clients() {
     let dirs = Dirs::new();
-    let (server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.0/8"]);
+    let (mut server, address) = serve(&dirs, &["--nbd-allow", "127.0.0.0/8"]);
     let open = |from: u8| go([127, 0, 0, from], &address, "tank/v").expect("a server").1;
     let first = open(1);
     let delete = "export delete tank/v";
