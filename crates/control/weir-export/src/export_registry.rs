@@ -103,8 +103,8 @@ impl Registry {
         offered.get(name).map_or(0, |offered| offered.connections.count())
     }
 
-    /// Returns the addresses of the clients that have the export open, each address once; `None`
-    /// stands for the clients on unix sockets.
+    /// Returns the addresses of the clients that have the export open, each address once. `None` is
+    /// the address of all clients on unix sockets.
     pub fn clients(&self, name: &str) -> Vec<Option<IpAddr>> {
         let offered = self.offered.read();
         offered.get(name).map_or_else(Vec::new, |offered| offered.connections.addresses())

@@ -38,6 +38,13 @@ impl Writer {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
 
+    /// Writes the low 48 bits of a number that has no others.
+    pub(crate) fn u48(&mut self, v: u64) {
+        let [low @ .., high, higher] = v.to_le_bytes();
+        assert_eq!((high, higher), (0, 0), "{v} has at most 48 bits");
+        self.bytes(&low);
+    }
+
     pub(crate) fn u64(&mut self, v: u64) {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
@@ -110,6 +117,11 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn u32(&mut self) -> Result<u32, FormatError> {
         self.fixed().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u48(&mut self) -> Result<u64, FormatError> {
+        let (low, high) = (self.u32()?, self.u16()?);
+        Ok(u64::from(high) << 32 | u64::from(low))
     }
 
     pub(crate) fn u64(&mut self) -> Result<u64, FormatError> {

@@ -30,8 +30,8 @@ pub fn sample(kind: VdevKind) -> Disks {
     Disks { sample: devices, forged: Vec::new() }
 }
 
-/// Creates the sample pool with a dataset with many objects, a damaged record of which is on the
-/// list of permanent errors.
+/// Creates the sample pool with a dataset with many objects. The list of permanent errors contains
+/// a damaged record of the dataset.
 pub fn object_sample() -> Disks {
     let (devices, engine) = pool_of(VdevKind::Disk, objects::fill);
     let damaged = now(objects::damaged_bytes(&engine)).expect("a sound pool");

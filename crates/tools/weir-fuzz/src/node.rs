@@ -6,10 +6,10 @@
 //!
 //! Invariants: no panic; encoding the accepted pointers reproduces the node byte for byte.
 
-use weir_base::{BLOCK_BYTES, Txg, VsegId};
+use weir_base::BLOCK_BYTES;
 use weir_format::{BlockPtr, Codec, NODE_FANOUT, PtrKind, node_pointer, set_node_pointer};
 
-use crate::valid::trimmed;
+use crate::valid::{pointer, trimmed};
 
 /// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
@@ -27,15 +27,7 @@ pub fn run(data: &[u8]) {
 
 /// Node with pointers of all kinds.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let data = BlockPtr {
-        kind: PtrKind::Data,
-        vseg: VsegId(3),
-        offset_units: 64,
-        stored_units: 64,
-        birth: Txg(5),
-        checksum: 1,
-        ..BlockPtr::HOLE
-    };
+    let data = BlockPtr { kind: PtrKind::Data, ..pointer() };
     let pointers = [
         data,
         BlockPtr { shared: true, stored_units: 10, codec: Codec::Lz4, ..data },

@@ -5,10 +5,10 @@
 //! Invariants: no panic; encoding the accepted slots reproduces the block byte for byte; a slot and
 //! its root alone are accepted or refused together.
 
-use weir_base::{BLOCK_BYTES, ObjectId, RecordSize, Txg, VsegId};
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::{BlockPtr, OBJECT_SLOTS_PER_BLOCK, ObjectSlot, PtrKind, TreeRoot};
 
-use crate::valid::trimmed;
+use crate::valid::{pointer, trimmed};
 
 /// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
@@ -29,15 +29,7 @@ pub fn run(data: &[u8]) {
 
 /// Block with slots in use, with and without a tree, and with an unused slot.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let ptr = BlockPtr {
-        kind: PtrKind::Node,
-        vseg: VsegId(3),
-        offset_units: 64,
-        stored_units: 64,
-        birth: Txg(5),
-        checksum: 1,
-        ..BlockPtr::HOLE
-    };
+    let ptr = BlockPtr { kind: PtrKind::Node, ..pointer() };
     let size = RecordSize::from_shift(5).expect("32 blocks");
     let body = [7; ObjectSlot::BODY_BYTES];
     let with_tree = ObjectSlot { root: TreeRoot { height: 2, ptr }, record_size: size, body };

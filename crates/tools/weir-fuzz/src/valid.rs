@@ -4,11 +4,25 @@
 //!
 //! Invariant: a function returns the same bytes in each call.
 
+use weir_base::{Txg, VsegId};
 use weir_block::OutBuf;
+use weir_format::BlockPtr;
 use weir_iscsi_wire::pdu::{self, Digests, Header, Login, NO_TAG, opcode};
 
 /// No digests, as before the negotiation.
 pub(crate) const NO_DIGESTS: Digests = Digests { header: false, data: false };
+
+/// Pointer to a block of 4 KiB that is not compressed.
+pub(crate) fn pointer() -> BlockPtr {
+    BlockPtr {
+        vseg: VsegId(3),
+        offset_units: 64,
+        stored_units: 64,
+        birth: Txg(5),
+        checksum: 1,
+        ..BlockPtr::HOLE
+    }
+}
 
 /// Returns the bytes without trailing zeros.
 pub(crate) fn trimmed(bytes: &[u8]) -> Vec<u8> {

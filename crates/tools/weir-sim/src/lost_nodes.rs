@@ -44,7 +44,7 @@ const STEPS: u64 = 14;
 /// Number of generations after the damage.
 const LIVES: u64 = 3;
 const SNAPSHOTS_MAX: usize = 3;
-pub(crate) const MEMORY_BYTES: u64 = 4 << 20;
+const MEMORY_BYTES: u64 = 4 << 20;
 /// Virtual time within which scans, frees and a recount end.
 pub(crate) const SETTLED_AFTER: Duration = Duration::from_mins(1);
 
@@ -223,12 +223,7 @@ impl Run {
     }
 
     async fn open(&self, world: &SimWorld) -> Result<Arc<Engine>, String> {
-        let clock = world.executor().clock();
-        let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
-        let import_epoch = Guid(self.seed ^ self.lives << 40);
-        let how = ImportOptions::new(import_epoch);
-        let opened = Engine::open(devices(world), how, &options).await;
-        opened.map_err(|error| format!("open: {error}"))
+        open(world, Guid(self.seed ^ self.lives << 40), self.bug).await
     }
 
     /// Creates a pool with two volumes and up to two snapshots.
@@ -628,6 +623,19 @@ pub(crate) fn flip(images: &mut [MediaImage], layout: Layout, places: &[DiskAddr
             (0..4).for_each(|n| image.flip_bit(place.offset + n * 16, 3));
         }
     }
+}
+
+/// Opens the pool on the disks of a world.
+pub(crate) async fn open(
+    world: &SimWorld,
+    import_epoch: Guid,
+    bug: PlantedBug,
+) -> Result<Arc<Engine>, String> {
+    let clock = world.executor().clock();
+    let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug };
+    let how = ImportOptions::new(import_epoch);
+    let opened = Engine::open(devices(world), how, &options).await;
+    opened.map_err(|error| format!("open: {error}"))
 }
 
 /// Compares every counter of the pool with a walk of its trees.

@@ -45,8 +45,8 @@ pub(crate) fn name(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Returns the level of the event about a failed call. A call that the server refuses because of
-/// its request is the caller's mistake, and no administrator needs to check its cause.
+/// Returns the level of the event about a failed call. If the server refuses a call because of its
+/// request, the caller made a mistake, so an administrator need not check the cause.
 fn level(kind: ErrorKind) -> EventLevel {
     match kind {
         ErrorKind::Invalid

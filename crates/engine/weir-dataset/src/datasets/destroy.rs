@@ -45,8 +45,7 @@ impl Engine {
     ) -> Result<Outcome, DatasetError> {
         self.refuse_clones(volume, |_| true)?;
         {
-            let _still = self.core.committer.lock().await;
-            self.core.pool.check_alive()?;
+            let _still = self.between_commits().await?;
             let mut state = volume.state.lock();
             let count = state.snapshots.iter().filter(|s| s.is_active()).count();
             if count > 0 && !recursive {

@@ -325,8 +325,7 @@ impl Engine {
         {
             // A running commit would free some of the snapshots before a txg stores that all are
             // destroyed.
-            let _still = self.core.committer.lock().await;
-            self.core.pool.check_alive()?;
+            let _still = self.between_commits().await?;
             let mut state = found.state.lock();
             for name in names {
                 if state.snapshot(name).is_none() {
@@ -570,8 +569,7 @@ impl Engine {
         let before = inherits(&volume.state.lock().record);
         let inherited = self.units_up_to(target, before).await?;
         {
-            let _still = self.core.committer.lock().await;
-            self.core.pool.check_alive()?;
+            let _still = self.between_commits().await?;
             let mut state = volume.state.lock();
             self.discard_open(&mut state);
             for snapshot in &mut state.snapshots {
@@ -665,8 +663,7 @@ impl Engine {
         self.core.want(self.core.open_txg());
         self.commit().await?;
         {
-            let _still = self.core.committer.lock().await;
-            self.core.pool.check_alive()?;
+            let _still = self.between_commits().await?;
             let inherited = self.inherited_units(&parent, &clone, origin).await?;
             let (mut from, mut to) = lock_both(&parent, &clone);
             self.take_over(&mut from, &mut to, origin, inherited)?;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use async_recursion::async_recursion as boxed;
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 use weir_base::{Clock, DatasetId};
 use weir_format::{Compression, DatasetState};
 use weir_pool::{LateDisk, PlantedBug, Pool, PoolOptions};
@@ -217,6 +217,17 @@ impl Engine {
 
     pub(crate) fn full_name(&self, name: &str) -> String {
         format!("{}/{name}", self.core.pool.name())
+    }
+
+    /// Waits for a running commit. Until the guard is dropped, no commit freezes a txg or frees
+    /// blocks.
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub(crate) async fn between_commits(&self) -> Result<MutexGuard<'_, ()>, DatasetError> {
+        let guard = self.core.committer.lock().await;
+        self.core.pool.check_alive()?;
+        Ok(guard)
     }
 
     /// Commits an administrative change.

@@ -160,9 +160,8 @@ impl DirectoryEntry<'_> {
         assert!(Self::is_name(self.name), "an entry has a valid name");
         let mut w = Writer::default();
         w.u64(self.key.0);
-        let [inode @ .., high, higher] = self.inode.0.to_le_bytes();
-        assert!(self.inode.0 >> INODE_BITS == 0 && (high, higher) == (0, 0), "inode number");
-        w.bytes(&inode);
+        assert!(self.inode.0 >> INODE_BITS == 0, "an inode number has 46 bits");
+        w.u48(self.inode.0);
         w.u8(self.file_type.mode() as u8);
         w.u8(self.name.len() as u8);
         w.bytes(self.name);
@@ -174,9 +173,7 @@ impl<'a> DirectoryEntry<'a> {
     fn read(r: &mut Reader<'a>) -> Result<Self, FormatError> {
         let key = r.u64()?;
         let key = EntryKey::new(key).ok_or_else(|| r.bad("key", key))?;
-        let mut inode = [0; 8];
-        inode.iter_mut().zip(r.take(6)?).for_each(|(to, from)| *to = *from);
-        let inode = u64::from_le_bytes(inode);
+        let inode = r.u48()?;
         if inode == 0 || inode >> INODE_BITS > 0 {
             return Err(r.bad("inode", inode));
         }
@@ -276,6 +273,12 @@ impl<'a> EntryList<'a> {
         let end = index + usize::from(self.find(key).is_some());
         let ((before, _), (_, after)) = (self.split(index), self.split(end));
         [before, after].concat()
+    }
+
+    /// Lowest and highest key; `None` for an empty list.
+    pub fn keys(&self) -> Option<(EntryKey, EntryKey)> {
+        let ((first, _), (last, _)) = self.places.first().zip(self.places.last())?;
+        Some((*first, *last))
     }
 
     /// Encoded entries before the entry with this index, and the other encoded entries.

@@ -265,13 +265,11 @@ impl Inode {
     /// Encodes the inode.
     ///
     /// # Panics
-    /// The area is larger than [`Area::BYTES`].
+    /// The area is larger than [`Area::BYTES`], or a field is larger than its documentation says.
     pub fn encode(&self) -> Box<[u8; ObjectSlot::BODY_BYTES]> {
         let mut w = Writer::default();
         w.u8(self.state.code());
-        let [created @ .., high, higher] = self.created_txg.0.to_le_bytes();
-        assert_eq!((high, higher), (0, 0), "a txg is below 2^48");
-        w.bytes(&created);
+        w.u48(self.created_txg.0);
         w.bytes(&[0; 7]);
         w.u64(self.size);
         w.u64(self.blocks);
@@ -306,8 +304,7 @@ impl Inode {
         }
         let state = InodeState::ALL.into_iter().find(|state| state.code() == code);
         let state = state.ok_or_else(|| r.bad("state", code))?;
-        let mut created_txg = [0; 8];
-        created_txg.iter_mut().zip(r.take(6)?).for_each(|(to, from)| *to = *from);
+        let created_txg = Txg(r.u48()?);
         Reader::new(WHAT, r.take(7)?).zeros()?;
         let (size, blocks) = (r.u64()?, r.u64()?);
         let mode = r.u32()?;
@@ -329,7 +326,7 @@ impl Inode {
         let [atime, mtime, ctime, btime] = times;
         Ok(Some(Self {
             state,
-            created_txg: Txg(u64::from_le_bytes(created_txg)),
+            created_txg,
             size,
             blocks,
             file_type,

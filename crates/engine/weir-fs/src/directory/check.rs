@@ -34,42 +34,27 @@ pub fn check<S: BlockSource>(
     let (count, mut next_free) = tree.head;
     let (mut seen, mut checked) = (BTreeSet::new(), Checked::default());
     let mut waiting: Vec<(u32, Option<u8>, Bounds)> = vec![(0, None, (EntryKey::MIN, None))];
-    while let Some((number, level, (lower, upper))) = waiting.pop() {
-        let wrong = |what| DirectoryError::Tree { block: number, what };
-        if number >= count {
-            return Err(wrong("it is behind the end"));
-        }
+    while let Some((number, level, bounds)) = waiting.pop() {
+        let content = tree.content(number, level, bounds)?;
         if !seen.insert(number) {
-            return Err(wrong("it is in the tree twice"));
+            let what = "it is in the tree twice";
+            return Err(DirectoryError::Tree { block: number, what });
         }
         checked.blocks += 1;
-        let is_below = |key: EntryKey| key >= lower && upper.is_none_or(|upper| key < upper);
-        match tree.decode(number)?.content {
-            DirectoryContent::Leaf(list) if level.is_none_or(|level| level == 0) => {
-                for entry in list.from(0) {
-                    if !is_below(entry.key) {
-                        return Err(wrong("it has keys outside its bounds"));
-                    }
-                    checked.entries += 1;
-                    each(&entry);
-                }
+        match content {
+            DirectoryContent::Leaf(list) => {
+                checked.entries += list.len() as u64;
+                list.from(0).for_each(|entry| each(&entry));
             }
-            DirectoryContent::Node(node) if level.is_none_or(|level| level == node.level) => {
-                if node.children.first().is_none_or(|first| first.key != lower) {
-                    return Err(wrong("its first key is not its lower bound"));
-                }
-                let mut end = upper;
+            DirectoryContent::Node(node) => {
+                let mut end = bounds.1;
                 // The last child is checked last, so it goes onto the stack first.
                 for child in node.children.iter().rev() {
-                    if !is_below(child.key) {
-                        return Err(wrong("it has keys outside its bounds"));
-                    }
                     waiting.push((child.block, Some(node.level - 1), (child.key, end)));
                     end = Some(child.key);
                 }
             }
-            DirectoryContent::Free => return Err(wrong("it is free")),
-            _ => return Err(wrong("its level is wrong")),
+            DirectoryContent::Free => unreachable!("a free block has no place in the tree"),
         }
     }
     while next_free > 0 {

@@ -184,8 +184,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         let first = cookie.saturating_add(1).max(EntryKey::MIN.number());
         let mut from = EntryKey::new(first);
         while let Some(key) = from {
-            let path = self.descend(key)?;
-            let list = self.leaf(&path)?;
+            let (path, list) = self.descend(key)?;
             let found: Vec<Entry> = list.from(list.index_of(key)).map(Entry::from).collect();
             if !found.is_empty() {
                 return Ok(found);
@@ -216,8 +215,8 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
             return Err(DirectoryError::Exists);
         }
         let key = key.ok_or(DirectoryError::Full)?;
-        let mut path = self.descend(key)?;
-        let bytes = self.leaf(&path)?.with(&DirectoryEntry { key, inode, file_type, name });
+        let (mut path, list) = self.descend(key)?;
+        let bytes = list.with(&DirectoryEntry { key, inode, file_type, name });
         let list = EntryList::parse(&bytes).expect("valid entries");
         if bytes.len() <= DirectoryBlock::LEAF_BYTES {
             self.put(path.leaf, DirectoryContent::Leaf(list));
@@ -237,16 +236,16 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     /// # Errors
     /// `Missing`, or damage. The changes of this tree are then of no use.
     pub fn remove(&mut self, key: EntryKey) -> Result<bool, DirectoryError> {
-        let mut path = self.descend(key)?;
-        let list = self.leaf(&path)?;
+        let (mut path, list) = self.descend(key)?;
         if list.find(key).is_none() {
             return Ok(false);
         }
         let bytes = list.without(key);
         let list = EntryList::parse(&bytes).expect("valid entries");
         let is_empty = list.is_empty();
-        let is_small = bytes.len() < DirectoryBlock::LEAF_BYTES / MERGED_BELOW;
-        self.put(path.leaf, DirectoryContent::Leaf(list));
+        let leaf = DirectoryContent::Leaf(list);
+        let is_small = is_small(&leaf);
+        self.put(path.leaf, leaf);
         let Some(parent) = path.nodes.pop() else { return Ok(true) };
         if is_empty {
             self.free(path.leaf);
@@ -267,8 +266,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     ) -> Result<(), DirectoryError> {
         let mut from = Some(first);
         while let Some(key) = from.filter(|key| key.has_hash_of(first)) {
-            let path = self.descend(key)?;
-            let list = self.leaf(&path)?;
+            let (path, list) = self.descend(key)?;
             for entry in list.from(list.index_of(key)) {
                 if !entry.key.has_hash_of(first) || !visit(&entry) {
                     return Ok(());
@@ -292,57 +290,65 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         self.changed.insert(number, DirectoryBlock { blocks, free, content }.encode());
     }
 
-    fn put_node(&mut self, number: u32, node: &DirectoryNode) {
-        self.put(number, DirectoryContent::Node(node.clone()));
+    /// Reads a block at a place in the tree. `level` is `None` for the root.
+    ///
+    /// # Errors
+    /// `Missing`, or damage: also if the block does not belong to this place.
+    pub(super) fn content(
+        &self,
+        number: u32,
+        level: Option<u8>,
+        bounds: Bounds,
+    ) -> Result<DirectoryContent<'_>, DirectoryError> {
+        let wrong = |what| DirectoryError::Tree { block: number, what };
+        if number >= self.head.0 {
+            return Err(wrong("it is behind the end"));
+        }
+        let content = self.decode(number)?.content;
+        let own = content.level().ok_or_else(|| wrong("it is free"))?;
+        if level.is_some_and(|level| level != own) {
+            return Err(wrong("its level is wrong"));
+        }
+        let (lower, upper) = bounds;
+        // The keys of a decoded block ascend.
+        let keys = match &content {
+            DirectoryContent::Leaf(list) => list.keys(),
+            DirectoryContent::Node(node) => {
+                let keys = node.children.first().zip(node.children.last());
+                if keys.is_none_or(|(first, _)| first.key != lower) {
+                    return Err(wrong("its first key is not its lower bound"));
+                }
+                keys.map(|(first, last)| (first.key, last.key))
+            }
+            DirectoryContent::Free => None,
+        };
+        let is_outside = |(first, last)| first < lower || upper.is_some_and(|end| last >= end);
+        if keys.is_some_and(is_outside) {
+            return Err(wrong("it has keys outside its bounds"));
+        }
+        Ok(content)
     }
 
-    /// Finds the leaf below which a key is.
-    fn descend(&self, key: EntryKey) -> Result<Path, DirectoryError> {
+    /// Finds the leaf below which a key is, with its entries.
+    fn descend(&self, key: EntryKey) -> Result<(Path, EntryList<'_>), DirectoryError> {
         let mut bounds: Bounds = (EntryKey::MIN, None);
         let (mut nodes, mut number): (Vec<Step>, u32) = (Vec::new(), 0);
         loop {
-            let wrong = |what| DirectoryError::Tree { block: number, what };
-            let level = nodes.last().map(|parent| parent.node.level);
-            let content = self.decode(number)?.content;
-            let own = content.level().ok_or_else(|| wrong("it is free"))?;
-            if level.is_some_and(|level| level != own + 1) {
-                return Err(wrong("its level is wrong"));
-            }
-            let DirectoryContent::Node(node) = content else {
-                return Ok(Path { nodes, leaf: number, bounds });
+            let level = nodes.last().map(|parent| parent.node.level - 1);
+            let node = match self.content(number, level, bounds)? {
+                DirectoryContent::Node(node) => node,
+                DirectoryContent::Leaf(list) => {
+                    return Ok((Path { nodes, leaf: number, bounds }, list));
+                }
+                DirectoryContent::Free => unreachable!("a free block has no place in the tree"),
             };
-            if node.children.first().is_none_or(|first| first.key != bounds.0) {
-                return Err(wrong("its first key is not its lower bound"));
-            }
-            let is_outside =
-                |last: &DirectoryNodeEntry| bounds.1.is_some_and(|end| last.key >= end);
-            if node.children.last().is_some_and(is_outside) {
-                return Err(wrong("it has keys above its upper bound"));
-            }
             let child = node.child_of(key);
             let found = node.children.get(child).copied().expect("a node has a child");
-            if found.block >= self.head.0 {
-                return Err(wrong("it names a block behind the end"));
-            }
             let end = node.children.get(child + 1).map(|next| next.key).or(bounds.1);
             bounds = (found.key, end);
             nodes.push(Step { block: number, node, child });
             number = found.block;
         }
-    }
-
-    fn leaf(&self, path: &Path) -> Result<EntryList<'_>, DirectoryError> {
-        let DirectoryContent::Leaf(list) = self.decode(path.leaf)?.content else {
-            unreachable!("a path ends at a leaf")
-        };
-        let (first, last) = (list.get(0), list.len().checked_sub(1).and_then(|at| list.get(at)));
-        let is_below = first.is_some_and(|first| first.key < path.bounds.0);
-        let is_above = last.zip(path.bounds.1).is_some_and(|(last, end)| last.key >= end);
-        if is_below || is_above {
-            let what = "it has keys outside its bounds";
-            return Err(DirectoryError::Tree { block: path.leaf, what });
-        }
-        Ok(list)
     }
 
     fn allocate(&mut self) -> Result<u32, DirectoryError> {
@@ -383,10 +389,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         let added = self.allocate()?;
         self.put(added, right);
         let Some(mut parent) = nodes.pop() else {
-            let level = match &left {
-                DirectoryContent::Node(node) => node.level + 1,
-                _ => 1,
-            };
+            let level = left.level().expect("a free block is never split") + 1;
             if level > DirectoryNode::LEVEL_MAX {
                 return Err(DirectoryError::Full);
             }
@@ -394,14 +397,14 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
             self.put(first, left);
             let children = [(EntryKey::MIN, first), (at, added)];
             let children = children.map(|(key, block)| DirectoryNodeEntry { key, block }).to_vec();
-            self.put_node(number, &DirectoryNode { level, children });
+            self.put(number, DirectoryContent::Node(DirectoryNode { level, children }));
             return Ok(());
         };
         self.put(number, left);
         let entry = DirectoryNodeEntry { key: at, block: added };
         parent.node.children.insert(parent.child + 1, entry);
         if parent.node.children.len() <= DirectoryNode::CHILDREN_MAX {
-            self.put_node(parent.block, &parent.node);
+            self.put(parent.block, DirectoryContent::Node(parent.node));
             return Ok(());
         }
         let DirectoryNode { level, mut children } = parent.node;
@@ -428,8 +431,9 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         {
             first.key = removed.key;
         }
-        let is_small = node.children.len() < DirectoryNode::CHILDREN_MAX / MERGED_BELOW;
-        self.put_node(block, &node);
+        let node = DirectoryContent::Node(node);
+        let is_small = is_small(&node);
+        self.put(block, node);
         match nodes.pop() {
             Some(parent) if is_small => self.merge(nodes, parent),
             _ => Ok(()),
@@ -479,26 +483,35 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     }
 }
 
+/// True if a leaf or node has so little content that it is merged with a small neighbour.
+fn is_small(content: &DirectoryContent<'_>) -> bool {
+    let (filled, most) = match content {
+        DirectoryContent::Leaf(list) => (list.bytes().len(), DirectoryBlock::LEAF_BYTES),
+        DirectoryContent::Node(node) => (node.children.len(), DirectoryNode::CHILDREN_MAX),
+        DirectoryContent::Free => return false,
+    };
+    filled < most / MERGED_BELOW
+}
+
 /// Block with the content of two neighbours; `None` if one of them is not small, or if they do not
 /// belong together.
 fn merged(
     left: DirectoryContent<'_>,
     right: DirectoryContent<'_>,
 ) -> Option<Box<[u8; BLOCK_BYTES]>> {
+    if !is_small(&left) || !is_small(&right) {
+        return None;
+    }
     let of = |content| DirectoryBlock { blocks: 0, free: 0, content }.encode();
     match (left, right) {
         (DirectoryContent::Leaf(left), DirectoryContent::Leaf(right)) => {
-            let parts = [left.bytes(), right.bytes()];
-            let is_small = |part: &[u8]| part.len() < DirectoryBlock::LEAF_BYTES / MERGED_BELOW;
-            let bytes = parts.iter().all(|part| is_small(part)).then(|| parts.concat())?;
+            let bytes = [left.bytes(), right.bytes()].concat();
             Some(of(DirectoryContent::Leaf(EntryList::parse(&bytes).ok()?)))
         }
         (DirectoryContent::Node(mut left), DirectoryContent::Node(right)) => {
-            let most = DirectoryNode::CHILDREN_MAX / MERGED_BELOW;
-            let are_small = left.children.len() < most && right.children.len() < most;
             let ends = left.children.last().zip(right.children.first());
             let is_sorted = ends.is_some_and(|(last, first)| last.key < first.key);
-            if !are_small || !is_sorted || left.level != right.level {
+            if !is_sorted || left.level != right.level {
                 return None;
             }
             left.children.extend(right.children);

@@ -34,17 +34,13 @@ pub struct Traced {
 }
 
 impl Traced {
-    fn hole(index: u64) -> Self {
-        Self { level: 0, index, ptr: BlockPtr::HOLE, size: None }
-    }
-
     /// Hole that contains a record beyond the end of a tree, as large as the numbering of nodes
     /// allows: a walk in steps of [`Self::records`] needs at most 127 steps for each level.
     fn beyond(record: u64) -> Self {
         let mut levels = (0..=TreeRoot::HEIGHT_MAX).rev();
         let level = levels.find(|level| record >= TreeRoot::capacity(*level)).unwrap_or_default();
         let index = record >> (NODE_SHIFT * u32::from(level));
-        Self { level, ..Self::hole(index) }
+        Self { level, index, ptr: BlockPtr::HOLE, size: None }
     }
 
     /// Range of the records whose paths end at this node or record.
@@ -137,11 +133,8 @@ impl<'p> Tracer<'p> {
             return self.trace(root, record).await;
         }
         let of_slot = self.trace(root, ObjectSlot::block_of(object)).await?;
-        if of_slot.ptr.is_hole() {
-            return Ok(Traced { level: TreeRoot::HEIGHT_MAX, ..Traced::hole(0) });
-        }
         let block = match of_slot.level {
-            0 => self.node(&of_slot.ptr).await?,
+            0 if !of_slot.ptr.is_hole() => self.node(&of_slot.ptr).await?,
             _ => None,
         };
         let slot = block.and_then(|block| {

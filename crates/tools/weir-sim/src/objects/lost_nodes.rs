@@ -5,8 +5,8 @@
 //! `crate::lost_nodes` does this with volumes.
 //!
 //! Invariants:
-//! - what is not below a lost block has its exact content; a read of anything else fails until the
-//!   record is written or trimmed, or the block is readable again. It never returns other data;
+//! - slots and records that are not below a lost block have their exact content; a read of others
+//!   fails until a client writes or trims the record, or the block is readable again;
 //! - a change of an object with an unreadable slot fails and changes nothing;
 //! - the damage list names each unreadable object; after a complete scrub it has nothing else;
 //! - after the dataset is destroyed, every counter equals a walk of the trees.
@@ -15,24 +15,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_base::{ErrorKind, Guid, ObjectId};
-use weir_dataset::{
-    DamagedWhere, DatasetError, Engine, EngineOptions, ObjectChange, PoolDamage, Volume,
-};
+use weir_dataset::{DamagedWhere, DatasetError, Engine, ObjectChange, PoolDamage, Volume};
 use weir_format::{OBJECT_SLOTS_PER_BLOCK, ObjectSlot};
-use weir_pool::{DiskAddress, ImportOptions, PlantedBug};
+use weir_pool::{DiskAddress, PlantedBug};
 
 use super::book::NAMES;
 use super::content::{blocks_of, seed_for, seed_of, size_of};
 use super::layer::LAYER;
 use crate::cut::CutPlan;
 use crate::error::SimError;
-use crate::lost_nodes::{
-    Background, LostNode, MEMORY_BYTES, SETTLED_AFTER, counts, flip, lost_nodes_at,
-};
+use crate::lost_nodes::{Background, LostNode, SETTLED_AFTER, counts, flip, lost_nodes_at, open};
 use crate::media::MediaImage;
 use crate::replication::replica::id;
 use crate::rng::Rng;
-use crate::scenario::{Layout, Room, Scenario, devices};
+use crate::scenario::{Layout, Room, Scenario};
 use crate::world::SimWorld;
 
 const FILES: &str = NAMES[0];
@@ -224,11 +220,7 @@ impl Run {
     }
 
     async fn open(&self, world: &SimWorld) -> Result<Arc<Engine>, String> {
-        let clock = world.executor().clock();
-        let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
-        let how = ImportOptions::new(Guid(self.seed ^ self.lives << 40));
-        let opened = Engine::open(devices(world), how, &options).await;
-        opened.map_err(|error| format!("open: {error}"))
+        open(world, Guid(self.seed ^ self.lives << 40), self.bug).await
     }
 
     fn now(&self) -> &Views {

@@ -1,8 +1,9 @@
 //! Replication of snapshots to another volume or dataset of the pool, as `weir send` and
 //! `weir receive` do, while clients write: the state of a replica, and the calls that change it.
 //!
-//! `volumes` selects the snapshots of volumes, `objects::replica` those of datasets with many
-//! objects. weir-dataset tests damaged streams; tests/all/receive.rs tests two pools.
+//! `volumes` selects the snapshots of volumes, and `objects::replica` selects the snapshots of
+//! datasets with many objects. weir-dataset tests damaged streams; tests/all/receive.rs tests two
+//! pools.
 //!
 //! Invariants:
 //! - only streams change a replica, so it never shows content other than its snapshots;

@@ -20,14 +20,14 @@ use crate::timed::options;
 
 const VOLUME: &str = "v";
 const BLOCKS: usize = 16;
-/// Names of the snapshots, and the byte that the volume had in all blocks then. The volume itself
-/// has the last byte and no name.
+/// Names of the snapshots, and the byte that fills all blocks of each. The last entry, with an
+/// empty name, is the volume itself.
 const VERSIONS: [(&str, u8); 6] = [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5), ("", 6)];
 /// Snapshots that are destroyed first. Each commit frees one.
 const FIRST: [&str; 2] = ["a", "b"];
 const SECOND: [&str; 3] = ["c", "d", "e"];
 
-/// What is destroyed while a commit frees a snapshot of [`FIRST`].
+/// Datasets that a call destroys while a commit frees a snapshot of [`FIRST`].
 #[derive(Clone, Copy, Debug)]
 enum Destroyed {
     Volume,
