@@ -10,7 +10,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::liar::{Act, Liar, Op};
+use crate::common::liar::{Act, Liar, Op, PROBE_READS};
 use crate::liars::{Bench, KNEE, MS, NO, PROFILE, open};
 use crate::lies::{FLUSHES, Lie, NO_VERIFICATION};
 use serde_json::Value;
@@ -30,7 +30,9 @@ const TIME: Lie = Lie {
     ..Lie::new("a lie about time", "unsteady", "the target completed no operation", |_| Act::Right)
 };
 
-/// Delays each operation that arrives between two points in time until the later one.
+/// Delays each operation that arrives between two points in time of the load until the later one.
+/// The warm-up takes the first 200 ms of the load, the run takes the 3 s after it. A stall lasts
+/// long, because `weir bench` does not count the time in which its threads waited for a CPU core.
 fn frozen(op: &Op, from_ms: u64, to_ms: u64) -> Act {
     let (from, to) = (Duration::from_millis(from_ms), Duration::from_millis(to_ms));
     if (from..to).contains(&op.since) { Act::Late(to.saturating_sub(op.since)) } else { Act::Right }
@@ -53,12 +55,10 @@ const FREEZING: [Lie; 4] = [
         ..TIME
     },
     Lie { name: "one long stall", act: |op| frozen(op, 1500, 2700), ..TIME },
-    Lie { name: "a stall until after the end", act: |op| frozen(op, 2900, 3900), ..TIME },
+    Lie { name: "a stall until after the end", act: |op| frozen(op, 2400, 3900), ..TIME },
     Lie {
         name: "a stall in an open loop",
-        // The probe takes 20 ms for each operation of this disk, so the measured run is about 2 to
-        // 5 s after the fill.
-        act: |op| frozen(op, 3500, 4100),
+        act: |op| frozen(op, 1000, 2000),
         latency: Duration::from_millis(20),
         load: OPEN_50,
         changes: &[NO_VERIFICATION],
@@ -80,9 +80,8 @@ const CHANGING: [Lie; 4] = [
         name: "quick at first, in an open loop",
         words: "in one third of a run",
         file_words: Some("in one third of a run"),
-        // The probe makes 64 reads, then the load makes 50 per second: the disk becomes slow after
-        // 1.4 s.
-        act: |op| if op.number > 64 + 70 { Act::Late(30 * MS) } else { Act::Right },
+        // The load makes 50 reads per second: the disk becomes slow after 1.4 s.
+        act: |op| if op.number > PROBE_READS + 70 { Act::Late(30 * MS) } else { Act::Right },
         latency: Duration::from_millis(10),
         load: OPEN_50,
         changes: &[NO_VERIFICATION],

@@ -24,6 +24,9 @@ pub(crate) const BYTES: usize = 8 << 20;
 pub(crate) const EIO: u32 = 5;
 pub(crate) const ENOSPC: u32 = 28;
 
+/// Number of reads of the probe that `weir bench` makes between the fill and the load.
+pub(crate) const PROBE_READS: u64 = 64;
+
 /// Kind of operation that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -43,7 +46,7 @@ pub(crate) struct Op {
     /// Number of this operation among the operations of its kind, counted from 1 after the end of
     /// the fill; 0 during the fill.
     pub(crate) number: u64,
-    /// Time since the fill ended.
+    /// Time since the load started, which is the first read after the [`PROBE_READS`]; 0 before.
     pub(crate) since: Duration,
     /// Number of other operations in flight.
     pub(crate) in_flight: usize,
@@ -105,7 +108,9 @@ struct Disk {
     /// Times at which the disk will send the replies to the operations in flight.
     due: Vec<Instant>,
     bytes_written: usize,
-    filled_at: Option<Instant>,
+    is_filled: bool,
+    /// Time of the first read after the [`PROBE_READS`].
+    loaded_at: Option<Instant>,
     /// Number of operations of each kind since the end of the fill.
     numbers: [u64; 3],
     is_gone: bool,
@@ -151,7 +156,8 @@ impl Disk {
             free_at: now,
             due: Vec::new(),
             bytes_written: 0,
-            filled_at: None,
+            is_filled: false,
+            loaded_at: None,
             numbers: [0; 3],
             is_gone: false,
         }
@@ -162,21 +168,22 @@ impl Disk {
         let now = Instant::now();
         self.due.retain(|due| *due > now);
         let number = &mut self.numbers[kind as usize];
-        *number += u64::from(self.filled_at.is_some());
+        *number += u64::from(self.is_filled);
+        if kind == Kind::Read && *number > PROBE_READS {
+            self.loaded_at.get_or_insert(now);
+        }
         let op = Op {
             kind,
             start,
             len,
-            filled: self.filled_at.is_some(),
+            filled: self.is_filled,
             number: *number,
-            since: self.filled_at.map_or(Duration::ZERO, |at| now - at),
+            since: self.loaded_at.map_or(Duration::ZERO, |at| now - at),
             in_flight: self.due.len(),
         };
         if kind == Kind::Write {
             self.bytes_written += len;
-            if self.bytes_written >= BYTES {
-                self.filled_at.get_or_insert(now);
-            }
+            self.is_filled |= self.bytes_written >= BYTES;
         }
         (self.how.lie)(&op)
     }
