@@ -6,18 +6,13 @@
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
-use std::collections::BTreeMap;
-
-use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_base::ObjectId;
 use weir_format::files::{EntryList, FileType};
-use weir_fs::directory::{DirectoryError, DirectoryTree, NameHash};
-
-type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
+use weir_fs::directory::{Blocks, DirectoryError, DirectoryTree, NameHash};
 
 fn main() -> Result<(), DirectoryError> {
     let mut blocks = Blocks::new();
-    let empty = DirectoryTree::create(&blocks, &EntryList::default());
-    let changes = empty.into_changes();
+    let changes = DirectoryTree::create(&blocks, &EntryList::default()).into_changes();
     blocks.extend(changes.blocks);
     let hash = NameHash::new(0x1234);
     for number in 0..10_000_u64 {

@@ -10,7 +10,7 @@ mod tree;
 
 pub use check::{Checked, check};
 pub use hash::NameHash;
-pub use tree::{BlockSource, DirectoryError, DirectoryTree, Entry, TreeChanges};
+pub use tree::{BlockSource, Blocks, DirectoryError, DirectoryTree, Entry, TreeChanges};
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,6 @@ use weir_format::files::{EntryKey, EntryList, FileType};
 
 use super::*;
 
-type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
-
 /// Some of the blocks of a directory are in memory. A block that an operation misses is read before
 /// the next attempt.
 struct Partly<'b> {
@@ -231,6 +229,34 @@ fn tree_of_three_levels_matches_a_model() {
     }
     model.check();
     assert_eq!(model.blocks.len(), blocks);
+}
+
+/// An operation that neither splits nor merges a leaf changes only this leaf.
+#[test]
+fn change_of_a_leaf_changes_no_other_block() {
+    let mut model = Model::new(10, 1 << 40, 20);
+    for _ in 0..2_000 {
+        let name = model.some_name();
+        model.insert(&name);
+    }
+    let mut single = 0;
+    for _ in 0..200 {
+        let name = model.some_name();
+        let (first, of) = (model.first_key(&name), (ObjectId(1), FileType::Regular, &name[..]));
+        let Ok((key, inserted)) = model.run(|tree| tree.insert(first, of)) else { continue };
+        let split = inserted.blocks.keys().any(|number| !model.blocks.contains_key(number));
+        let inserted_blocks = inserted.blocks.len();
+        model.store(inserted);
+        let (_, removed) = model.run(|tree| tree.remove(key)).unwrap();
+        let removed_blocks = removed.blocks.len();
+        model.store(removed);
+        if !split {
+            assert_eq!((inserted_blocks, removed_blocks), (1, 1));
+            single += 1;
+        }
+    }
+    assert!(single > 150, "{single}");
+    model.check();
 }
 
 /// Neighbours of a removed entry keep their cookies, and a list continues behind a removed cookie.

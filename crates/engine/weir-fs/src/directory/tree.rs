@@ -20,13 +20,16 @@ use weir_format::files::{
     EntryList, FileType,
 };
 
+/// Blocks of a directory by number.
+pub type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
+
 /// Blocks of a directory that are in memory.
 pub trait BlockSource {
     /// Block with this number; `None` if it is not in memory.
     fn block(&self, number: u32) -> Option<&[u8; BLOCK_BYTES]>;
 }
 
-impl BlockSource for BTreeMap<u32, Box<[u8; BLOCK_BYTES]>> {
+impl BlockSource for Blocks {
     fn block(&self, number: u32) -> Option<&[u8; BLOCK_BYTES]> {
         self.get(&number).map(|block| &**block)
     }
@@ -86,7 +89,7 @@ impl From<DirectoryEntry<'_>> for Entry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeChanges {
     /// New content of blocks.
-    pub blocks: BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>,
+    pub blocks: Blocks,
     /// True if all blocks but the root are unused now, so that the caller can punch them out.
     pub is_one_block: bool,
 }
@@ -116,8 +119,8 @@ struct Path {
 /// The tree of a directory, with the changes of one operation.
 pub struct DirectoryTree<'s, S> {
     source: &'s S,
-    changed: BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>,
-    /// Number of blocks, and first free block; the root stores both.
+    changed: Blocks,
+    /// Number of blocks, and first free block. `into_changes` stores both in the root.
     pub(super) head: (u32, u32),
 }
 
@@ -127,7 +130,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     /// # Errors
     /// `Missing` and the errors of a damaged root.
     pub fn open(source: &'s S) -> Result<Self, DirectoryError> {
-        let mut tree = Self { source, changed: BTreeMap::new(), head: (1, 0) };
+        let mut tree = Self { source, changed: Blocks::new(), head: (1, 0) };
         let DirectoryBlock { blocks, free, .. } = tree.decode(0)?;
         if blocks == 0 || free >= blocks {
             return Err(DirectoryError::Tree { block: 0, what: "the count of blocks is wrong" });
@@ -138,7 +141,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
 
     /// Creates the tree of a directory whose entries no longer fit into its inode.
     pub fn create(source: &'s S, entries: &EntryList<'_>) -> Self {
-        let mut tree = Self { source, changed: BTreeMap::new(), head: (1, 0) };
+        let mut tree = Self { source, changed: Blocks::new(), head: (1, 0) };
         tree.put(0, DirectoryContent::Leaf(entries.clone()));
         tree
     }
@@ -149,14 +152,14 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
             return TreeChanges::default();
         }
         let root = self.decode(0).expect("an operation reads the root first");
-        let (blocks, free) = self.head;
-        let is_one_block = matches!(root.content, DirectoryContent::Leaf(_)) && blocks > 1;
-        let (blocks, free) = if is_one_block { (1, 0) } else { (blocks, free) };
-        let root = DirectoryBlock { blocks, free, ..root }.encode();
+        let is_one_block = matches!(root.content, DirectoryContent::Leaf(_)) && self.head.0 > 1;
+        let (blocks, free) = if is_one_block { (1, 0) } else { self.head };
+        let is_changed = (root.blocks, root.free) != (blocks, free);
+        let root = is_changed.then(|| DirectoryBlock { blocks, free, ..root }.encode());
         if is_one_block {
             self.changed.clear();
         }
-        self.changed.insert(0, root);
+        self.changed.extend(root.map(|root| (0, root)));
         TreeChanges { blocks: self.changed, is_one_block }
     }
 
@@ -286,8 +289,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     }
 
     fn put(&mut self, number: u32, content: DirectoryContent<'_>) {
-        let (blocks, free) = if number == 0 { self.head } else { (0, 0) };
-        self.changed.insert(number, DirectoryBlock { blocks, free, content }.encode());
+        self.changed.insert(number, encoded(content));
     }
 
     /// Reads a block at a place in the tree. `level` is `None` for the root.
@@ -471,16 +473,22 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         loop {
             let DirectoryContent::Node(node) = self.decode(0)?.content else { return Ok(()) };
             let [only] = node.children[..] else { return Ok(()) };
-            let child = match self.decode(only.block) {
-                Ok(child) if child.content.level() == Some(node.level - 1) => child.encode(),
+            let root = match self.decode(only.block) {
+                Ok(child) if child.content.level() == Some(node.level - 1) => {
+                    encoded(child.content)
+                }
                 Err(missing @ DirectoryError::Missing(_)) => return Err(missing),
                 _ => return Ok(()),
             };
-            let child = DirectoryBlock::decode(&child).expect("it was encoded just now");
-            self.put(0, child.content);
+            self.changed.insert(0, root);
             self.free(only.block);
         }
     }
+}
+
+/// Block with this content, without the numbers that only a root or a free block has.
+fn encoded(content: DirectoryContent<'_>) -> Box<[u8; BLOCK_BYTES]> {
+    DirectoryBlock { blocks: 0, free: 0, content }.encode()
 }
 
 /// True if a leaf or node has so little content that it is merged with a small neighbour.
@@ -502,11 +510,10 @@ fn merged(
     if !is_small(&left) || !is_small(&right) {
         return None;
     }
-    let of = |content| DirectoryBlock { blocks: 0, free: 0, content }.encode();
     match (left, right) {
         (DirectoryContent::Leaf(left), DirectoryContent::Leaf(right)) => {
             let bytes = [left.bytes(), right.bytes()].concat();
-            Some(of(DirectoryContent::Leaf(EntryList::parse(&bytes).ok()?)))
+            Some(encoded(DirectoryContent::Leaf(EntryList::parse(&bytes).ok()?)))
         }
         (DirectoryContent::Node(mut left), DirectoryContent::Node(right)) => {
             let ends = left.children.last().zip(right.children.first());
@@ -515,7 +522,7 @@ fn merged(
                 return None;
             }
             left.children.extend(right.children);
-            Some(of(DirectoryContent::Node(left)))
+            Some(encoded(DirectoryContent::Node(left)))
         }
         _ => None,
     }

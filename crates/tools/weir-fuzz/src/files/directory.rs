@@ -5,15 +5,11 @@
 //! Invariants: no panic; encoding an accepted block reproduces its bytes; every operation ends; a
 //! tree that passes the check also passes it after the operations.
 
-use std::collections::BTreeMap;
-
 use weir_base::{BLOCK_BYTES, ObjectId};
 use weir_format::files::{DirectoryBlock, EntryKey, EntryList, FileType};
-use weir_fs::directory::{BlockSource, DirectoryError, DirectoryTree, NameHash, check};
+use weir_fs::directory::{BlockSource, Blocks, DirectoryError, DirectoryTree, NameHash, check};
 
 use crate::valid::trimmed;
-
-type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
 
 /// Bytes of the input for each block; the rest of the block is zero.
 const PART_BYTES: usize = 256;
