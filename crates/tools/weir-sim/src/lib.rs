@@ -51,7 +51,7 @@ pub use enumerate::{Effort, Report, Violation, enumerate};
 pub use error::SimError;
 pub use executor::{Executor, JoinHandle, Limits, Sleep, YieldNow};
 pub use fault::{Budget, Fault};
-pub use lost_nodes::lose_nodes;
+pub use lost_nodes::volumes::lose_nodes;
 pub use lost_records::lose_records;
 pub use media::{DiskOptions, Latency, MediaImage};
 pub use objects::lost_nodes::lose_object_nodes;

@@ -25,7 +25,7 @@ use crate::client::whole_blocks;
 use crate::cut::CutPlan;
 use crate::fault::{Budget, Fault};
 use crate::history::{Tag, contents_of, tags_of};
-use crate::lost_nodes::counts;
+use crate::lost_nodes::run::counts;
 use crate::media::MediaImage;
 use crate::rng::Rng;
 use crate::scenario::{Layout, Room, Scenario, devices};

@@ -1,20 +1,18 @@
-//! Scenario of lost tree nodes in a dataset with many objects: corrupts blocks and nodes of the
-//! object table, and nodes and records of objects, on every leg. Then continues with changes,
-//! snapshots, rollbacks, scrubs and power cuts, and checks every slot and record.
+//! Lost blocks and nodes of an object table, and lost nodes and records of objects: changes of the
+//! objects after the loss, and the expected state of every slot and record.
 //!
-//! `crate::lost_nodes` does this with volumes.
+//! `crate::lost_nodes` runs the scenario.
 //!
 //! Invariants:
 //! - slots and records that are not below a lost block have their exact content; a read of others
 //!   fails until a client writes or trims the record, or the block is readable again;
 //! - a change of an object with an unreadable slot fails and changes nothing;
-//! - the damage list names each unreadable object; after a complete scrub it has nothing else;
-//! - after the dataset is destroyed, every counter equals a walk of the trees.
+//! - the damage list names each unreadable object; after a complete scrub it has nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weir_base::{ErrorKind, Guid, ObjectId};
+use weir_base::{ErrorKind, ObjectId};
 use weir_dataset::{DamagedWhere, DatasetError, Engine, ObjectChange, PoolDamage, Volume};
 use weir_format::{OBJECT_SLOTS_PER_BLOCK, ObjectSlot};
 use weir_pool::{DiskAddress, PlantedBug};
@@ -22,14 +20,8 @@ use weir_pool::{DiskAddress, PlantedBug};
 use super::book::NAMES;
 use super::content::{blocks_of, seed_for, seed_of, size_of};
 use super::layer::LAYER;
-use crate::cut::CutPlan;
-use crate::error::SimError;
-use crate::lost_nodes::{Background, LostNode, SETTLED_AFTER, counts, flip, lost_nodes_at, open};
-use crate::media::MediaImage;
+use crate::lost_nodes::run::{Base, LostNodes, entries_of, open_view, run};
 use crate::replication::replica::id;
-use crate::rng::Rng;
-use crate::scenario::{Layout, Room, Scenario};
-use crate::world::SimWorld;
 
 const FILES: &str = NAMES[0];
 /// Numbers of the objects: in five blocks below the first leaf of the table, and in one block below
@@ -39,9 +31,6 @@ const NUMBERS: [u64; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 17, 600, 601];
 const RECORDS: [u64; 5] = [0, 1, 2, 5, 300];
 /// Number of pointers of a node.
 const FANOUT: u64 = 128;
-const STEPS: u64 = 16;
-/// Number of generations after the damage.
-const LIVES: u64 = 3;
 const SNAPSHOTS_MAX: usize = 2;
 
 /// Expected state of a record with data, or of a lost record.
@@ -88,13 +77,6 @@ fn allowed(view: &View) -> Found {
     view.iter().map(|(number, of)| (*number, slot(of))).collect()
 }
 
-fn open_view(engine: &Engine, name: &str) -> Result<Arc<Volume>, DatasetError> {
-    match name.split_once('@') {
-        Some((_, snapshot)) => engine.open_snapshot(&id(FILES, snapshot)),
-        None => engine.volume(name),
-    }
-}
-
 /// Returns `None` for a read that failed because of damage.
 fn unless_lost<T>(read: Result<T, DatasetError>) -> Result<Option<T>, String> {
     match read {
@@ -105,26 +87,20 @@ fn unless_lost<T>(read: Result<T, DatasetError>) -> Result<Option<T>, String> {
 
 /// True if the damage list has the slot of an object (`record` is `None`) or one of its records.
 fn lists(damage: &PoolDamage, view: &str, object: u64, record: Option<u64>) -> bool {
-    let snapshot = view.split_once('@').map(|(_, snapshot)| snapshot);
-    damage.data.iter().any(|data| {
-        let has_view =
-            snapshot.map_or(data.in_volume, |own| data.snapshots.iter().any(|s| s == own));
-        let has_part = match (&data.part, record) {
-            (DamagedWhere::Slots { first, count }, None) => {
-                (*first..first.saturating_add(*count)).contains(&object)
-            }
-            (DamagedWhere::Records { object: of, first, count }, Some(record)) => {
-                *of == object && (*first..first.saturating_add(*count)).contains(&record)
-            }
-            _ => false,
-        };
-        data.volume == FILES && has_view && has_part
+    entries_of(damage, view).any(|data| match (&data.part, record) {
+        (DamagedWhere::Slots { first, count }, None) => {
+            (*first..first.saturating_add(*count)).contains(&object)
+        }
+        (DamagedWhere::Records { object: of, first, count }, Some(record)) => {
+            *of == object && (*first..first.saturating_add(*count)).contains(&record)
+        }
+        _ => false,
     })
 }
 
 /// A block to corrupt.
 #[derive(Clone, Copy, Debug)]
-enum Victim {
+pub(crate) enum Victim {
     /// Block (level 0) or node of the object table.
     Table { level: u8, index: u64 },
     /// Record (level 0) or node of an object.
@@ -132,16 +108,6 @@ enum Victim {
 }
 
 impl Victim {
-    async fn place(self, view: &Volume) -> Result<Option<DiskAddress>, String> {
-        let place = match self {
-            Self::Table { level, index } => view.disk_address(level, index).await,
-            Self::Object { object, level, index } => {
-                view.object_address(ObjectId(object), level, index).await
-            }
-        };
-        place.map_err(|error| error.to_string())
-    }
-
     /// Records the loss in the expected state of a view.
     fn lose(self, view: &mut View) {
         let span = |level: u8, index: u64| {
@@ -175,13 +141,9 @@ impl Victim {
 
 /// State of one run of this check.
 struct Run {
-    seed: u64,
-    rng: Rng,
-    bug: PlantedBug,
-    layout: Layout,
+    base: Base,
     /// The durable state, then the state after each later change. A power cut may leave any.
     states: Vec<Views>,
-    lives: u64,
     snapshots: u64,
 }
 
@@ -190,39 +152,12 @@ struct Run {
 /// # Errors
 /// The first violated guarantee, with the seed that replays it.
 pub fn lose_object_nodes(seed: u64, bug: PlantedBug) -> Result<(), String> {
-    let mut rng = Rng::new(seed).stream("lost nodes of objects", 0);
-    let layout = if rng.coin() { Layout::Single } else { Layout::Mirror };
     let empty = NUMBERS.into_iter().map(|number| (number, Slot::default())).collect();
     let states = vec![Views::from([(FILES.to_owned(), empty)])];
-    let mut run = Run { seed, rng, bug, layout, states, lives: 0, snapshots: 0 };
-    run.all()
-        .map_err(|what| format!("lost nodes of objects, seed {seed}, life {}: {what}", run.lives))
+    run(seed, bug, |base| Run { base, states, snapshots: 0 })
 }
 
 impl Run {
-    fn all(&mut self) -> Result<(), String> {
-        let images = self.fill()?;
-        let (mut images, lost) = self.damage(images)?;
-        for _ in 0..LIVES {
-            images = self.live(images)?;
-        }
-        if self.rng.coin() {
-            let there = lost_nodes_at(&images, &lost);
-            flip(&mut images, self.layout, &there);
-            self.find_again();
-        }
-        self.end(images)
-    }
-
-    fn world(&mut self, images: Vec<MediaImage>) -> SimWorld {
-        self.lives += 1;
-        SimWorld::from_media(self.seed.wrapping_mul(1000) + self.lives, images)
-    }
-
-    async fn open(&self, world: &SimWorld) -> Result<Arc<Engine>, String> {
-        open(world, Guid(self.seed ^ self.lives << 40), self.bug).await
-    }
-
     fn now(&self) -> &Views {
         self.states.last().expect("there is a state")
     }
@@ -237,143 +172,6 @@ impl Run {
     /// Makes the newest state durable.
     fn settle(&mut self) {
         self.states.drain(..self.states.len() - 1);
-    }
-
-    /// Creates a dataset with objects and up to two snapshots.
-    fn fill(&mut self) -> Result<Vec<MediaImage>, String> {
-        let world = self.world(Scenario::new_pool(self.layout, Room::Ample));
-        let filled = world.run_until(async {
-            let engine = self.open(&world).await?;
-            let made = engine.create_object_dataset(FILES, LAYER, &[]).await;
-            made.map_err(|error| error.to_string())?;
-            for round in 0..=self.rng.below(3) {
-                for number in NUMBERS {
-                    if round == 0 || self.rng.below(4) == 0 {
-                        self.write(&engine, number).await?;
-                        self.write(&engine, number).await?;
-                    }
-                }
-                self.sync(&engine).await?;
-                if self.rng.coin() {
-                    self.take(&engine).await?;
-                }
-            }
-            Ok::<(), String>(())
-        });
-        filled.map_err(|error| error.to_string())??;
-        Ok(world.cut(CutPlan::Everything))
-    }
-
-    fn some_victim(&mut self) -> Victim {
-        let object = NUMBERS[self.rng.index(NUMBERS.len())];
-        let record = RECORDS[self.rng.index(RECORDS.len())];
-        match self.rng.below(6) {
-            0 | 1 => Victim::Table { level: 0, index: object / OBJECT_SLOTS_PER_BLOCK as u64 },
-            2 => {
-                Victim::Table { level: 1, index: object / (OBJECT_SLOTS_PER_BLOCK as u64 * FANOUT) }
-            }
-            3 | 4 => Victim::Object { object, level: 1, index: record / FANOUT },
-            _ => Victim::Object { object, level: 0, index: record },
-        }
-    }
-
-    /// Corrupts up to two blocks or nodes, on all legs.
-    fn damage(
-        &mut self,
-        images: Vec<MediaImage>,
-    ) -> Result<(Vec<MediaImage>, Vec<LostNode>), String> {
-        let world = self.world(images);
-        let lost = world.run_until(async {
-            let engine = self.open(&world).await?;
-            let mut places = Vec::new();
-            for _ in 0..=self.rng.below(2) {
-                let victim = self.some_victim();
-                let names: Vec<String> = self.now().keys().cloned().collect();
-                let of = &names[self.rng.index(names.len())];
-                let view = open_view(&engine, of).map_err(|error| error.to_string())?;
-                let place = victim.place(&view).await?;
-                let Some(place) = place.filter(|place| !places.contains(place)) else { continue };
-                places.push(place);
-                for name in &names {
-                    let view = open_view(&engine, name).map_err(|error| error.to_string())?;
-                    if victim.place(&view).await? == Some(place) {
-                        let views = self.states.last_mut().expect("there is a state");
-                        victim.lose(views.get_mut(name).expect("it is there"));
-                    }
-                }
-            }
-            Ok::<_, String>(places)
-        });
-        let places = lost.map_err(|error| error.to_string())??;
-        let mut images = world.cut(CutPlan::Everything);
-        flip(&mut images, self.layout, &places);
-        let lost = places.into_iter().map(|place| LostNode::new(&images, place)).collect();
-        Ok((images, lost))
-    }
-
-    /// Records that the lost blocks are readable again, as when a disk reconnects.
-    fn find_again(&mut self) {
-        for slot in
-            self.states.iter_mut().flat_map(BTreeMap::values_mut).flat_map(BTreeMap::values_mut)
-        {
-            slot.is_lost = false;
-            let Some(object) = &mut slot.object else { continue };
-            object.records = std::mem::take(&mut object.records)
-                .into_iter()
-                .filter_map(|(number, record)| match record {
-                    Record::Lost(was) => Some((number, Record::Data(was?))),
-                    data @ Record::Data(_) => Some((number, data)),
-                })
-                .collect();
-        }
-    }
-
-    /// Runs one generation: opens the pool, checks it, and changes it until the power is cut.
-    fn live(&mut self, images: Vec<MediaImage>) -> Result<Vec<MediaImage>, String> {
-        let world = self.world(images);
-        let opened = world.run_until(async {
-            let engine = self.open(&world).await?;
-            self.judge(&engine).await?;
-            Ok::<_, String>(engine)
-        });
-        let engine = opened.map_err(|error| error.to_string())??;
-        if self.rng.below(4) > 0 {
-            world.crash_after(world.step_count() + 1 + self.rng.below(120));
-        }
-        match world.run_until(self.work(&world, &engine)) {
-            Ok(done) => done?,
-            Err(SimError::Crashed { .. }) => {}
-            Err(error) => return Err(error.to_string()),
-        }
-        drop(engine);
-        let plan = if self.rng.coin() { CutPlan::Nothing } else { CutPlan::Everything };
-        Ok(world.cut(plan))
-    }
-
-    async fn work(&mut self, world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
-        let background = Background::start(world, engine);
-        for _ in 0..STEPS {
-            self.step(engine).await?;
-        }
-        background.stop(engine).await
-    }
-
-    async fn step(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
-        let number = NUMBERS[self.rng.index(NUMBERS.len())];
-        match self.rng.below(20) {
-            0..8 => self.write(engine, number).await,
-            8..10 => self.truncate(engine, number).await,
-            10 | 11 => self.remove(engine, number).await,
-            12 | 13 => self.sync(engine).await,
-            14 | 15 if self.now().len() <= SNAPSHOTS_MAX => self.take(engine).await,
-            14 | 15 => self.destroy(engine).await,
-            16 => self.roll_back(engine).await,
-            17 => match engine.scrub_start() {
-                Err(error) if error.kind() != ErrorKind::Busy => Err(format!("scrub: {error}")),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
     }
 
     /// Performs changes of one object. They must fail if its slot is lost.
@@ -398,9 +196,9 @@ impl Run {
 
     async fn write(&mut self, engine: &Engine, number: u64) -> Result<(), String> {
         let (object, size) = (ObjectId(number), size_of(number));
-        let record = RECORDS[self.rng.index(RECORDS.len())];
-        let seed = seed_for(self.rng.next_u64() >> 1, (number, record));
-        let tag = 1 + self.rng.below(200) as u8;
+        let record = RECORDS[self.base.rng.index(RECORDS.len())];
+        let seed = seed_for(self.base.rng.next_u64() >> 1, (number, record));
+        let tag = 1 + self.base.rng.below(200) as u8;
         let body = Box::new([tag; ObjectSlot::BODY_BYTES]);
         let changes = vec![
             ObjectChange::SetSlot { object, size, body },
@@ -419,7 +217,7 @@ impl Run {
         if of.object.is_none() {
             return Ok(());
         }
-        let record = RECORDS[self.rng.index(RECORDS.len())];
+        let record = RECORDS[self.base.rng.index(RECORDS.len())];
         let (object, size) = (ObjectId(number), size_of(number));
         let changes = vec![ObjectChange::Zero { object, size, records: record..u64::MAX >> 20 }];
         let truncated = |object: &mut Option<Object>| {
@@ -462,7 +260,7 @@ impl Run {
 
     async fn destroy(&mut self, engine: &Engine) -> Result<(), String> {
         let names = self.snapshot_names();
-        let name = names[self.rng.index(names.len())].clone();
+        let name = names[self.base.rng.index(names.len())].clone();
         // From here on, a cut may leave the snapshot present or destroyed, so do not check it.
         for views in &mut self.states {
             views.remove(&format!("{FILES}@{name}"));
@@ -482,27 +280,6 @@ impl Run {
         done.map_err(|error| format!("rollback: {error}"))?;
         self.settle();
         Ok(())
-    }
-
-    /// Reads everything, compares it with the possible states, newest first, and keeps the state
-    /// that it shows.
-    async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
-        let mut found = BTreeMap::new();
-        let names = engine.snapshot_names(FILES).map_err(|error| error.to_string())?;
-        let views = names.iter().map(|name| format!("{FILES}@{name}")).chain([FILES.to_owned()]);
-        for name in views {
-            let view = open_view(engine, &name).map_err(|error| format!("{name}: {error}"))?;
-            let content = self.read(engine, &view, &name).await;
-            found.insert(name, content?);
-        }
-        let fits = |views: &Views| {
-            views.iter().all(|(name, view)| found.get(name) == Some(&allowed(view)))
-        };
-        let Some(at) = self.states.iter().rposition(fits) else {
-            return Err(format!("found {found:?}, expected one of {:?}", self.states));
-        };
-        self.states = vec![self.states.swap_remove(at)];
-        counts(engine).await
     }
 
     /// Reads a view. Each failed read must be on the damage list.
@@ -548,9 +325,125 @@ impl Run {
         }
         Ok(found)
     }
+}
 
-    /// Checks, after a complete scrub, that the damage list has only unreadable slots and records.
-    fn judge_list(&self, engine: &Engine) -> Result<(), String> {
+impl LostNodes for Run {
+    type Victim = Victim;
+
+    const WHAT: &'static str = "lost nodes of objects";
+    const VICTIM: &'static str = FILES;
+    const STEPS: u64 = 16;
+
+    fn base(&mut self) -> &mut Base {
+        &mut self.base
+    }
+
+    async fn fill(&mut self, engine: &Engine) -> Result<(), String> {
+        let made = engine.create_object_dataset(FILES, LAYER, &[]).await;
+        made.map_err(|error| error.to_string())?;
+        for round in 0..=self.base.rng.below(3) {
+            for number in NUMBERS {
+                if round == 0 || self.base.rng.below(4) == 0 {
+                    self.write(engine, number).await?;
+                    self.write(engine, number).await?;
+                }
+            }
+            self.sync(engine).await?;
+            if self.base.rng.coin() {
+                self.take(engine).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn views(&self) -> Vec<String> {
+        self.now().keys().cloned().collect()
+    }
+
+    fn some_victim(&mut self, views: &[String]) -> (usize, Victim) {
+        let rng = &mut self.base.rng;
+        let object = NUMBERS[rng.index(NUMBERS.len())];
+        let record = RECORDS[rng.index(RECORDS.len())];
+        let victim = match rng.below(6) {
+            0 | 1 => Victim::Table { level: 0, index: object / OBJECT_SLOTS_PER_BLOCK as u64 },
+            2 => {
+                Victim::Table { level: 1, index: object / (OBJECT_SLOTS_PER_BLOCK as u64 * FANOUT) }
+            }
+            3 | 4 => Victim::Object { object, level: 1, index: record / FANOUT },
+            _ => Victim::Object { object, level: 0, index: record },
+        };
+        (rng.index(views.len()), victim)
+    }
+
+    async fn place(view: &Volume, victim: Victim) -> Result<Option<DiskAddress>, String> {
+        let place = match victim {
+            Victim::Table { level, index } => view.disk_address(level, index).await,
+            Victim::Object { object, level, index } => {
+                view.object_address(ObjectId(object), level, index).await
+            }
+        };
+        place.map_err(|error| error.to_string())
+    }
+
+    fn lose(&mut self, view: &str, victim: Victim) {
+        let views = self.states.last_mut().expect("there is a state");
+        victim.lose(views.get_mut(view).expect("it is there"));
+    }
+
+    fn find_again(&mut self) {
+        for slot in
+            self.states.iter_mut().flat_map(BTreeMap::values_mut).flat_map(BTreeMap::values_mut)
+        {
+            slot.is_lost = false;
+            let Some(object) = &mut slot.object else { continue };
+            object.records = std::mem::take(&mut object.records)
+                .into_iter()
+                .filter_map(|(number, record)| match record {
+                    Record::Lost(was) => Some((number, Record::Data(was?))),
+                    data @ Record::Data(_) => Some((number, data)),
+                })
+                .collect();
+        }
+    }
+
+    async fn step(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
+        let number = NUMBERS[self.base.rng.index(NUMBERS.len())];
+        match self.base.rng.below(20) {
+            0..8 => self.write(engine, number).await,
+            8..10 => self.truncate(engine, number).await,
+            10 | 11 => self.remove(engine, number).await,
+            12 | 13 => self.sync(engine).await,
+            14 | 15 if self.now().len() <= SNAPSHOTS_MAX => self.take(engine).await,
+            14 | 15 => self.destroy(engine).await,
+            16 => self.roll_back(engine).await,
+            17 => match engine.scrub_start() {
+                Err(error) if error.kind() != ErrorKind::Busy => Err(format!("scrub: {error}")),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    async fn judge(&mut self, engine: &Engine) -> Result<(), String> {
+        let mut found = BTreeMap::new();
+        let names = engine.snapshot_names(FILES).map_err(|error| error.to_string())?;
+        let views = names.iter().map(|name| format!("{FILES}@{name}")).chain([FILES.to_owned()]);
+        for name in views {
+            let view = open_view(engine, &name).map_err(|error| format!("{name}: {error}"))?;
+            let content = self.read(engine, &view, &name).await;
+            found.insert(name, content?);
+        }
+        let fits = |views: &Views| {
+            views.iter().all(|(name, view)| found.get(name) == Some(&allowed(view)))
+        };
+        let Some(at) = self.states.iter().rposition(fits) else {
+            return Err(format!("found {found:?}, expected one of {:?}", self.states));
+        };
+        self.states = vec![self.states.swap_remove(at)];
+        Ok(())
+    }
+
+    async fn judge_list(&mut self, engine: &Engine) -> Result<(), String> {
         let damage = engine.damage();
         for (name, view) in self.now() {
             for (number, slot) in view {
@@ -568,28 +461,5 @@ impl Run {
             }
         }
         Ok(())
-    }
-
-    /// Checks the pool, destroys the dataset, and expects all of its space to be freed.
-    fn end(&mut self, images: Vec<MediaImage>) -> Result<(), String> {
-        let world = self.world(images);
-        let ended = world.run_until(async {
-            let engine = self.open(&world).await?;
-            self.judge(&engine).await?;
-            let background = Background::start(&world, &engine);
-            engine.scrub_start().map_err(|error| format!("scrub: {error}"))?;
-            world.executor().sleep(SETTLED_AFTER).await;
-            self.judge(&engine).await?;
-            self.judge_list(&engine)?;
-            let destroyed = engine.destroy_volume(FILES, true).await;
-            destroyed.map_err(|error| format!("destroy: {error}"))?;
-            world.executor().sleep(SETTLED_AFTER).await;
-            background.stop(&engine).await?;
-            if engine.pool().damaged_since().is_some() {
-                return Err(format!("damage is left: {:?}", engine.damage()));
-            }
-            counts(&engine).await
-        });
-        ended.map_err(|error| error.to_string())?
     }
 }
