@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_base::{Guid, SystemClock};
 use weir_block::IoBuf;
-use weir_dataset::{EngineOptions, SnapshotId};
+use weir_dataset::EngineOptions;
 use weir_device::{Device, Durability, MemoryDevice, Overlay};
 use weir_pool::{ImportOptions, PlantedBug};
 
@@ -92,10 +92,6 @@ pub(crate) fn options() -> EngineOptions {
 
 pub(crate) fn import(force: bool) -> ImportOptions {
     ImportOptions { force, waits_for_all: true, ..ImportOptions::new(Guid(0x1234_5678)) }
-}
-
-pub(crate) fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 pub(crate) fn noise(seed: u64, blocks: u64) -> Vec<u8> {

@@ -115,7 +115,7 @@ fn relate(bench: &Bench, name: &str) {
     let names: Vec<String> =
         snapshots.into_iter().flatten().flatten().map(|snapshot| snapshot.name).collect();
     for snapshot in &names {
-        let id = SnapshotId { volume: name.to_owned(), name: snapshot.clone() };
+        let id = SnapshotId::new(name, snapshot.clone());
         let _marked = drive(bench, bench.create_bookmark(&id, snapshot));
         let _digest = drive(bench, bench.digest(&id, 0, DIGESTS));
         let _freed = drive(bench, bench.freed_by(name, std::slice::from_ref(snapshot)));
@@ -127,7 +127,7 @@ fn relate(bench: &Bench, name: &str) {
         }
     }
     if let Some(first) = names.first() {
-        let id = SnapshotId { volume: name.to_owned(), name: first.clone() };
+        let id = SnapshotId::new(name, first.clone());
         let _clone = drive(bench, bench.clone_snapshot(&id, "another"));
         let _promoted = drive(bench, bench.promote("another"));
     }
@@ -150,7 +150,7 @@ fn use_it(bench: &Bench) {
         let _flush = drive(bench, bench.flush(&volume));
         let _commit = drive(bench, bench.commit());
         let _zero = drive(bench, volume.zero(0, size));
-        let snapshot = [SnapshotId { volume: name.clone(), name: "new".to_owned() }];
+        let snapshot = [SnapshotId::new(name.clone(), "new")];
         let _snapshot = drive(bench, bench.create_snapshots(&snapshot));
         relate(bench, &name);
         let _resize = drive(bench, bench.resize_volume(&name, size + (1 << 20)));

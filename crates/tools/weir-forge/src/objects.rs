@@ -13,12 +13,12 @@ use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{
     DatasetError, Engine, LogOrder, LoggedObjectRecord, ObjectChange, ObjectLayer, ObjectRecord,
-    PropertyChange, ReplayTarget, SyncOf, Volume,
+    PropertyChange, ReplayTarget, SnapshotId, SyncOf, Volume,
 };
 use weir_format::{Compression, ObjectSlot, ObjectTable};
 
 use crate::bench::{Bench, drive};
-use crate::disks::{id, noise};
+use crate::disks::noise;
 
 /// Name of the dataset.
 pub const FILES: &str = "files";
@@ -84,8 +84,8 @@ pub(crate) async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
         let records = RECORDS.into_iter().map(|record| write(object, record, 1));
         files.change_objects([set_slot(object, 1)].into_iter().chain(records).collect()).await?;
     }
-    engine.create_snapshots(&[id(FILES, "one")]).await?;
-    engine.clone_snapshot(&id(FILES, "one"), "copy").await?;
+    engine.create_snapshots(&[SnapshotId::new(FILES, "one")]).await?;
+    engine.clone_snapshot(&SnapshotId::new(FILES, "one"), "copy").await?;
     engine.volume("copy")?.change_objects(vec![write(2, 1, 2)]).await?;
     for (object, name) in NUMBERS.into_iter().zip(["two", "three"]) {
         let all = 0..u64::from(u32::MAX);
@@ -94,7 +94,7 @@ pub(crate) async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
         let changes = vec![zero, set_slot(object, 2), write(object, 2, 3), write(9, 1, 3)];
         files.change_objects(changes).await?;
         files.change_objects(vec![ObjectChange::Remove { object: ObjectId(object + 1) }]).await?;
-        engine.create_snapshots(&[id(FILES, name)]).await?;
+        engine.create_snapshots(&[SnapshotId::new(FILES, name)]).await?;
     }
     engine.destroy_snapshots(FILES, &["two".to_owned()]).await?;
     let (object, record) = DAMAGED;

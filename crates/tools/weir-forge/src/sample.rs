@@ -11,14 +11,16 @@ use weir_base::Guid;
 use weir_base::RecordSize;
 use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_block::IoBuf;
-use weir_dataset::{DatasetError, Engine, PropertyChange, SendFrom, SendSpec, VolumeSize};
+use weir_dataset::{
+    DatasetError, Engine, PropertyChange, SendFrom, SendSpec, SnapshotId, VolumeSize,
+};
 use weir_device::{Device, Durability, MemoryDevice};
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, VdevSpec};
 
 use crate::bench::{Bench, drive, now};
-use crate::disks::{Disks, SECTOR, id, import, noise, options};
+use crate::disks::{Disks, SECTOR, import, noise, options};
 use crate::objects::{self, AnyLayer};
 
 const BLOCK: u64 = 4096;
@@ -118,18 +120,20 @@ async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     }
     large.write(0, &noise(5, 20)).await?;
     engine.commit().await?;
-    engine.create_snapshots(&[id("plain", "one"), id("large", "one")]).await?;
+    engine
+        .create_snapshots(&[SnapshotId::new("plain", "one"), SnapshotId::new("large", "one")])
+        .await?;
     for at in [0, 60, 200] {
         dedupe.write(at * BLOCK, &noise(5, 8)).await?;
         engine.commit().await?;
     }
     plain.write(52 * BLOCK, &noise(6, 4)).await?;
-    engine.create_snapshots(&[id("plain", "two")]).await?;
-    engine.clone_snapshot(&id("plain", "one"), "clone").await?;
+    engine.create_snapshots(&[SnapshotId::new("plain", "two")]).await?;
+    engine.clone_snapshot(&SnapshotId::new("plain", "one"), "clone").await?;
     let clone = engine.volume("clone")?;
     clone.write(51 * BLOCK, &noise(8, 3)).await?;
     engine.commit().await?;
-    engine.create_snapshots(&[id("clone", "own")]).await?;
+    engine.create_snapshots(&[SnapshotId::new("clone", "own")]).await?;
     // Rewrite blocks until segments are cleaned: most of the segments' blocks are dead, and some
     // stay live.
     for round in 0..60_u64 {
@@ -137,7 +141,7 @@ async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
         plain.write((3000 + round) * BLOCK, &noise(400 + round, 1)).await?;
         engine.commit().await?;
     }
-    engine.create_snapshots(&[id("plain", "three")]).await?;
+    engine.create_snapshots(&[SnapshotId::new("plain", "three")]).await?;
     engine.destroy_snapshots("plain", &["two".to_owned()]).await?;
     engine.commit().await
 }
@@ -145,7 +149,7 @@ async fn fill(engine: &Arc<Engine>) -> Result<(), DatasetError> {
 /// Streams of a volume or dataset of a sample, to be received in order: a full stream of its
 /// snapshot `one`, and an incremental stream to `three`.
 pub fn streams_of(disks: &Disks, volume: &str) -> Vec<Vec<u8>> {
-    let (one, three) = (id(volume, "one"), id(volume, "three"));
+    let (one, three) = (SnapshotId::new(volume, "one"), SnapshotId::new(volume, "three"));
     let later = SendFrom::Snapshot(one.clone());
     let specs = [
         SendSpec { snapshot: one, from: None, resume: None },

@@ -148,7 +148,7 @@ pub(crate) async fn read_snapshot(
     name: &str,
     sectors_max: usize,
 ) -> Result<Vec<Tag>, DatasetError> {
-    let id = SnapshotId { volume: volume.to_owned(), name: name.to_owned() };
+    let id = SnapshotId::new(volume, name);
     let view = engine.open_snapshot(&id)?;
     let mut state = read_tags(&view, 0, view.size_bytes() as usize / BLOCK_BYTES).await?;
     state.resize(sectors_max, 0);

@@ -29,7 +29,7 @@ use crate::objects::layer::SimLayer;
 use crate::old_legs::{self, Earlier};
 use crate::operator::{legs, legs_that_lack};
 use crate::rng::Rng;
-use crate::scenario::{FaultPlan, Layout, Load, Room, Scenario, devices};
+use crate::scenario::{FaultPlan, Layout, Load, Room, Scenario};
 use crate::world::{CutPoint, SimWorld};
 
 /// Maximum number of cuts in a chain of recoveries.
@@ -417,7 +417,7 @@ async fn open(
     (absent, newest_seen): (&[usize], Option<PoolMoment>),
     import_epoch: u64,
 ) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
-    let disks: Vec<Arc<dyn Device>> = devices(world);
+    let disks: Vec<Arc<dyn Device>> = world.devices();
     let there = disks.into_iter().enumerate().filter(|(n, _)| !absent.contains(n));
     let disks = there.map(|(_, disk)| disk).collect();
     let how = ImportOptions { newest_seen, ..ImportOptions::new(Guid(import_epoch)) };

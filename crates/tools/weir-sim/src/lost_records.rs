@@ -28,7 +28,7 @@ use crate::history::{Tag, contents_of, tags_of};
 use crate::lost_nodes::run::counts;
 use crate::media::MediaImage;
 use crate::rng::Rng;
-use crate::scenario::{Layout, Room, Scenario, devices};
+use crate::scenario::{Layout, Room, Scenario};
 use crate::world::SimWorld;
 
 const NAME: &str = "records";
@@ -101,7 +101,7 @@ impl Run {
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
         let import_epoch = Guid(self.seed ^ self.lives << 40);
         let how = ImportOptions::new(import_epoch);
-        let disks = devices(world)[disks].to_vec();
+        let disks = world.devices()[disks].to_vec();
         Engine::open(disks, how, &options).await.map_err(told("open"))
     }
 

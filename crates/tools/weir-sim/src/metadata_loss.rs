@@ -34,7 +34,7 @@ use crate::media::MediaImage;
 use crate::objects::layer::SimLayer;
 use crate::objects::readable::Readable;
 use crate::rng::Rng;
-use crate::scenario::{FaultPlan, Layout, Scenario, devices};
+use crate::scenario::{FaultPlan, Layout, Scenario};
 use crate::world::SimWorld;
 
 /// Number of writes to each volume after a loss.
@@ -394,7 +394,7 @@ async fn open_with(
     how: ImportOptions,
 ) -> Result<Arc<Engine>, DatasetError> {
     let options = scenario.options(world);
-    let engine = Engine::open_with_layer(devices(world), how, &options, &SimLayer).await?;
+    let engine = Engine::open_with_layer(world.devices(), how, &options, &SimLayer).await?;
     scenario.shrink_tables(&engine);
     Ok(engine)
 }

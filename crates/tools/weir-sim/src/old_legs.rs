@@ -26,7 +26,7 @@ use crate::media::MediaImage;
 use crate::objects::layer::SimLayer;
 use crate::operator::legs_out_of_use;
 use crate::rng::Rng;
-use crate::scenario::{FaultPlan, Scenario, devices};
+use crate::scenario::{FaultPlan, Scenario};
 use crate::world::{CutPoint, SimWorld};
 
 /// Maximum number of earlier states that a run keeps. The next constant is the probability, per
@@ -165,14 +165,14 @@ pub(crate) fn judge_alone(
     let world = SimWorld::from_media(seed, kept[rng.index(kept.len())].clone());
     let judged = world.run_until(async {
         let mut newest = Txg::default();
-        for disk in devices(&world) {
+        for disk in world.devices() {
             let found = discover(&*disk).await.map_err(|error| error.to_string())?;
             // A cut may have torn the labels of a disk, so skip a disk without a label.
             newest = newest.max(found.map(|found| found.txg).unwrap_or_default());
         }
         let how = ImportOptions { newest_seen: Some(seen), ..ImportOptions::new(Guid(seed)) };
         let options = scenario.options(&world);
-        let opened = Engine::open_with_layer(devices(&world), how, &options, &SimLayer).await;
+        let opened = Engine::open_with_layer(world.devices(), how, &options, &SimLayer).await;
         if newest < seen.txg {
             note(CoveragePoint::OldDisksRefused);
             if opened.is_ok() {
@@ -190,7 +190,7 @@ async fn open(
     absent: &[usize],
     seed: u64,
 ) -> Result<Arc<Engine>, String> {
-    let disks = devices(world).into_iter().enumerate();
+    let disks = world.devices().into_iter().enumerate();
     let disks = disks.filter(|(n, _)| !absent.contains(n)).map(|(_, disk)| disk).collect();
     let (how, options) = (ImportOptions::new(Guid(seed)), scenario.options(world));
     let engine = Engine::open_with_layer(disks, how, &options, &SimLayer).await;

@@ -17,7 +17,6 @@ use weir_base::RecordSize;
 use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{Engine, EngineOptions, PropertyChange, VolumeSize};
-use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
@@ -351,7 +350,7 @@ impl Scenario {
         let options: Vec<DiskOptions> =
             lens.map(|(n, len)| DiskOptions::new(&format!("disk{n}"), len)).collect();
         let world = SimWorld::new(1, &options);
-        let mut disks = devices(&world).into_iter();
+        let mut disks = world.devices().into_iter();
         let vdevs: Vec<VdevSpec> = vdevs
             .iter()
             .map(|(kind, legs)| VdevSpec {
@@ -448,7 +447,7 @@ impl Scenario {
             rng: Rng::new(self.seed).stream("operator", generation),
             engine: Arc::clone(engine),
             executor: executor.clone(),
-            disks: devices(world),
+            disks: world.devices(),
             scenario: *self,
         };
         working.push(self.spawn_operator(world, operator, load.operator_steps, reshaping));
@@ -622,9 +621,4 @@ impl Scenario {
             }
         }
     }
-}
-
-/// The world's disks as devices of the engine.
-pub(crate) fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use weir_device::DeviceOp;
+use weir_device::{Device, DeviceOp};
 
 use crate::cut::{Chooser, CutPlan, Unflushed};
 use crate::disk::{SimDisk, Submission};
@@ -91,6 +91,11 @@ impl SimWorld {
     /// All disks.
     pub fn disks(&self) -> &[Arc<SimDisk>] {
         &self.devices.disks
+    }
+
+    /// All disks, as devices of an engine.
+    pub fn devices(&self) -> Vec<Arc<dyn Device>> {
+        self.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
     }
 
     /// Returns the executor, for spawning, sleeping and reading the time; tasks may keep clones of

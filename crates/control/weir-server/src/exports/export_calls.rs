@@ -66,9 +66,7 @@ pub(crate) fn open_dataset(
     let (_, own) = split(volume)?;
     let opened = match snapshot {
         None => engine.volume(own),
-        Some(name) => {
-            engine.open_snapshot(&SnapshotId { volume: own.to_owned(), name: name.to_owned() })
-        }
+        Some(name) => engine.open_snapshot(&SnapshotId::new(own, name)),
     };
     opened.map_err(|error| api_error(&error))
 }

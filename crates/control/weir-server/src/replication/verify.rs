@@ -32,7 +32,7 @@ impl Handle<DigestRequest> for Manager {
         let (volume, name) =
             parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
         let (pool, own) = split(volume)?;
-        let id = SnapshotId { volume: own.to_owned(), name: name.to_owned() };
+        let id = SnapshotId::new(own, name);
         let (first, count) = (request.first, request.count.min(RANGES_AT_ONCE));
         let found = self
             .pool(pool)?

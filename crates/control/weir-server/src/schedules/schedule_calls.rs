@@ -430,7 +430,7 @@ impl Scheduler {
         if volumes.is_empty() {
             return;
         }
-        let id = |volume: &String| SnapshotId { volume: volume.clone(), name: name.clone() };
+        let id = |volume: &String| SnapshotId::new(volume.clone(), name.clone());
         let ids: Vec<SnapshotId> = volumes.iter().map(id).collect();
         let full: Vec<String> =
             volumes.iter().map(|volume| format!("{}/{volume}@{name}", self.pool)).collect();
@@ -460,7 +460,7 @@ impl Scheduler {
 
     async fn destroy(&self, pool: &OpenPool, volume: &str, name: String) {
         let full = format!("{}/{volume}@{name}", self.pool);
-        let id = SnapshotId { volume: volume.to_owned(), name: name.clone() };
+        let id = SnapshotId::new(volume, name.clone());
         let of = volume.to_owned();
         let gone = pool
             .call(move |engine| async move { engine.destroy_snapshots(&of, &[name]).await })

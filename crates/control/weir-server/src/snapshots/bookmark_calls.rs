@@ -70,7 +70,7 @@ impl Handle<BookmarkCreate> for Manager {
     async fn handle(&self, request: BookmarkCreate) -> Result<BookmarkChange, ApiError> {
         let (pool, BookmarkId { volume, name }) = bookmark_id(&request.name)?;
         let (_, snapshot) = names::snapshot(&request.snapshot).map_err(|error| bad_name(&error))?;
-        let of = SnapshotId { volume: volume.clone(), name: snapshot.to_owned() };
+        let of = SnapshotId::new(volume.clone(), snapshot);
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
         let own = name.clone();

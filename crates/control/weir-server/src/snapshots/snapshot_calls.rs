@@ -36,7 +36,7 @@ fn bad_name(error: &NameError) -> ApiError {
 fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     let (volume, name) = names::snapshot(full).map_err(|error| bad_name(&error))?;
     let (pool, own) = split(volume)?;
-    Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
+    Ok((pool, SnapshotId::new(own, name)))
 }
 
 /// Returns the names in `all` that `picked` selects; `all` is in chronological order.

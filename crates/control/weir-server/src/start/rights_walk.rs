@@ -188,7 +188,7 @@ impl Walk {
         let into = TakenBy::Received(open.engine.volume("v").unwrap().dataset());
         let taken = [HELD, OLD].map(|name| (name, by));
         for (name, by) in taken.into_iter().chain(RECEIVED.map(|name| (name, into))) {
-            let id = SnapshotId { volume: "v".to_owned(), name: name.to_owned() };
+            let id = SnapshotId::new("v", name);
             open.call(
                 move |engine| async move { engine.create_snapshots_by(&[id], Some(by)).await },
             )

@@ -111,7 +111,7 @@ pub(crate) fn id(full: &str) -> Result<(&str, SnapshotId), ApiError> {
     let (volume, name) =
         parts.map_err(|error| ApiError::new(ErrorKind::Invalid, error.to_string()))?;
     let (pool, own) = split(volume)?;
-    Ok((pool, SnapshotId { volume: own.to_owned(), name: name.to_owned() }))
+    Ok((pool, SnapshotId::new(own, name)))
 }
 
 /// Properties of a stream, known at its start.

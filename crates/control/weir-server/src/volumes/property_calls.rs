@@ -44,7 +44,7 @@ fn target(full: &str) -> Result<(&str, PropertyTarget), ApiError> {
         PropertyOf::Snapshot => {
             let (volume, name) = names::snapshot(full).map_err(bad)?;
             let (pool, own) = split(volume)?;
-            let id = SnapshotId { volume: own.to_owned(), name: name.to_owned() };
+            let id = SnapshotId::new(own, name);
             Ok((pool, PropertyTarget::Snapshot(id)))
         }
     }

@@ -65,7 +65,7 @@ impl Engine {
         // exceed the maximum by two, because no lock is held between this check and the copy.
         self.refuse_too_many(2)?;
         if let Some(own) = snapshot {
-            let source = SnapshotId { volume: volume.to_owned(), name: own.to_owned() };
+            let source = SnapshotId::new(volume, own);
             return self.copy_shown(&self.open_snapshot(&source)?, name).await;
         }
         let (moment, view) = self.keep_moment(volume).await?;

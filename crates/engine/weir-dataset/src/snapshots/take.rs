@@ -329,7 +329,7 @@ impl Engine {
             let mut state = found.state.lock();
             for name in names {
                 if state.snapshot(name).is_none() {
-                    let id = SnapshotId { volume: volume.to_owned(), name: name.clone() };
+                    let id = SnapshotId::new(volume, name.clone());
                     return Err(self.no_snapshot(&id));
                 }
             }

@@ -257,6 +257,13 @@ pub struct SnapshotId {
     pub name: String,
 }
 
+impl SnapshotId {
+    /// Name of the snapshot `name` of a volume.
+    pub fn new(volume: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { volume: volume.into(), name: name.into() }
+    }
+}
+
 /// Snapshots and bookmarks of a volume that are newer than `snapshot`, which is a snapshot of the
 /// volume or its origin.
 pub(crate) fn newer_than(volume: &Volume, snapshot: &DatasetRecord) -> Vec<DatasetId> {

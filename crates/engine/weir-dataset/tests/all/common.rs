@@ -116,7 +116,7 @@ pub(crate) fn assert_exact(engine: &Engine) {
 }
 
 pub(crate) fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
+    SnapshotId::new(volume, name)
 }
 
 /// Sends a snapshot. Returns the stream.

@@ -73,7 +73,7 @@ fn lose_tree(bench: &mut Bench, tree: MetadataTree, level: u8) {
 }
 
 fn snapshot() -> SnapshotId {
-    SnapshotId { volume: "b".to_owned(), name: "s".to_owned() }
+    SnapshotId::new("b", "s")
 }
 
 /// Overwrites blocks of `a` after its first leaf in a full pool, except `kept`, until the damage
@@ -229,7 +229,7 @@ fn clone_range(bench: &mut Bench) {
 
 /// Takes a snapshot of `b` with a leaf that no other version has.
 fn snapshot_before_write(bench: &mut Bench) -> SnapshotId {
-    let id = SnapshotId { volume: "b".to_owned(), name: "t".to_owned() };
+    let id = SnapshotId::new("b", "t");
     let content = bench.next;
     bench.write("b", AT + 1, content);
     now(bench.engine.sync()).unwrap();

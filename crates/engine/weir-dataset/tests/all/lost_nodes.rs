@@ -127,7 +127,7 @@ fn seed_of(volume: &Volume, block: usize) -> Result<Option<u8>, ErrorKind> {
 }
 
 fn snapshot(name: &str) -> SnapshotId {
-    SnapshotId { volume: "v".into(), name: name.into() }
+    SnapshotId::new("v", name)
 }
 
 /// Regression: the pool acknowledged a 4 KiB write below an unreadable node. The commit needed the
@@ -264,7 +264,7 @@ fn block_status_reports_damage_as_data_and_send_fails() {
     let mut bench = Bench::new();
     now(bench.volume("v").zero(0, (2 * BLOCK) as u64)).unwrap();
     now(bench.engine.create_snapshots(&[snapshot("s")])).unwrap();
-    let other = SnapshotId { volume: "other".into(), name: "s".into() };
+    let other = SnapshotId::new("other", "s");
     now(bench.engine.create_snapshots(std::slice::from_ref(&other))).unwrap();
     bench.flip("v", 1, 0);
     bench.kill();

@@ -130,7 +130,7 @@ impl Bench {
         }
         now(bench.engine.sync()).unwrap();
         bench.snapshot.clone_from(&bench.volumes["b"]);
-        let snapshot = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
+        let snapshot = SnapshotId::new("b", "s");
         now(bench.engine.create_snapshots(&[snapshot])).unwrap();
         bench.fill();
         for _ in 0..400 {
@@ -224,7 +224,7 @@ impl Bench {
     /// Returns the number of unreadable blocks of the snapshot of `b`. Compares the readable blocks
     /// with the content that was saved when the snapshot was created.
     pub(crate) fn unreadable_in_snapshot(&self) -> usize {
-        let id = SnapshotId { volume: "b".to_owned(), name: "s".to_owned() };
+        let id = SnapshotId::new("b", "s");
         let view = self.engine.open_snapshot(&id).unwrap();
         let mut unreadable = 0;
         for (at, content) in self.snapshot.iter().enumerate() {

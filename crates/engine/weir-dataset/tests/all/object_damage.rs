@@ -56,7 +56,7 @@ fn set_slot(object: u64) -> ObjectChange {
 }
 
 fn id(name: &str) -> SnapshotId {
-    SnapshotId { volume: "files".to_owned(), name: name.to_owned() }
+    SnapshotId::new("files", name)
 }
 
 impl Pool {

@@ -119,7 +119,7 @@ fn check(volume: &Volume, model: &Model) {
 }
 
 fn id(name: &str) -> SnapshotId {
-    SnapshotId { volume: "files".to_owned(), name: name.to_owned() }
+    SnapshotId::new("files", name)
 }
 
 fn reopen(engine: Arc<Engine>, disk: &Arc<MemoryDevice>) -> Arc<Engine> {

@@ -274,7 +274,7 @@ fn snapshot_keeps_the_lost_blocks_on_the_damage_list() {
     Pool::flip(&pool.disks);
     let disks = pool.disks.clone();
     pool.crash_and_open(&disks);
-    let id = SnapshotId { volume: "v".into(), name: "s".into() };
+    let id = SnapshotId::new("v", "s");
     now(pool.engine.create_snapshots(std::slice::from_ref(&id))).unwrap();
     pool.log(BAD * 4, 4, 2);
     pool.scrub();

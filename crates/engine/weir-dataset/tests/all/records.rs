@@ -171,7 +171,7 @@ fn clones_copies_and_block_clones_share_records() {
     let volume = make(&engine, "v", &[compressed(Compression::Off)]);
     let model = noise(3, RECORDS * RECORD);
     write(&volume, 0, &model);
-    let monday = SnapshotId { volume: "v".to_owned(), name: "monday".to_owned() };
+    let monday = SnapshotId::new("v", "monday");
     now(engine.create_snapshots(std::slice::from_ref(&monday))).unwrap();
     now(engine.clone_snapshot(&monday, "clone")).unwrap();
     now(engine.copy_volume("v", None, "copy")).unwrap();

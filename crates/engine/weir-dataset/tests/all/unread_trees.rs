@@ -223,7 +223,7 @@ fn segments_are_used_again_when_their_entries_become_readable() {
 /// and a user destroyed a neighbouring snapshot, the pool freed blocks in use.
 #[test]
 fn snapshot_chains_with_unreadable_snapshots_are_not_changed() {
-    let of = |name: &str| SnapshotId { volume: "b".to_owned(), name: name.to_owned() };
+    let of = |name: &str| SnapshotId::new("b", name);
     for (name, number) in [("s", 3), ("s2", 5), ("s3", 7)] {
         let mut bench = Bench::new();
         for newer in ["s2", "s3"] {

@@ -11,7 +11,7 @@ use weir_dataset::{PropertyChange, PropertyTarget};
 use weir_pool::{ImportOptions, PlantedBug};
 
 use super::*;
-use crate::scenario::{FaultPlan, Layout, Room, Scenario, devices};
+use crate::scenario::{FaultPlan, Layout, Room, Scenario};
 use crate::world::SimWorld;
 
 /// Number of storms that the test tries. Some storms draw a volume that does not exist.
@@ -36,7 +36,7 @@ fn failed_storm_leaves_no_volume_busy() {
     let world = SimWorld::from_media(1, Scenario::new_pool(layout, room));
     let ran = world.run_until(async {
         let how = ImportOptions::new(Guid(1));
-        let engine = Engine::open(devices(&world), how, &scenario.options(&world)).await;
+        let engine = Engine::open(world.devices(), how, &scenario.options(&world)).await;
         let engine = engine.expect("healthy disks");
         for n in 0..VOLUMES {
             let target = PropertyTarget::Volume(format!("v{n}"));

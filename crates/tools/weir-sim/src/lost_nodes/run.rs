@@ -11,16 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_base::Guid;
-use weir_dataset::{DamagedData, DatasetError, Engine, EngineOptions, PoolDamage, Volume};
+use weir_dataset::{
+    DamagedData, DatasetError, Engine, EngineOptions, PoolDamage, SnapshotId, Volume,
+};
 use weir_pool::{DiskAddress, ImportOptions, PlantedBug};
 
 use crate::cut::CutPlan;
 use crate::error::SimError;
 use crate::executor::JoinHandle;
 use crate::media::MediaImage;
-use crate::replication::replica::id;
 use crate::rng::Rng;
-use crate::scenario::{Layout, Room, Scenario, devices};
+use crate::scenario::{Layout, Room, Scenario};
 use crate::world::SimWorld;
 
 /// Number of generations after the damage.
@@ -136,7 +137,7 @@ impl Base {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
         let how = ImportOptions::new(Guid(self.seed ^ self.lives << 40));
-        let opened = Engine::open(devices(world), how, &options).await;
+        let opened = Engine::open(world.devices(), how, &options).await;
         opened.map_err(|error| format!("open: {error}"))
     }
 }
@@ -257,7 +258,7 @@ fn end<S: LostNodes>(run: &mut S, images: Vec<MediaImage>) -> Result<(), String>
 /// Opens a dataset or a snapshot (dataset@snapshot).
 pub(crate) fn open_view(engine: &Engine, name: &str) -> Result<Arc<Volume>, DatasetError> {
     match name.split_once('@') {
-        Some((dataset, snapshot)) => engine.open_snapshot(&id(dataset, snapshot)),
+        Some((dataset, snapshot)) => engine.open_snapshot(&SnapshotId::new(dataset, snapshot)),
         None => engine.volume(name),
     }
 }

@@ -13,14 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, ErrorKind};
-use weir_dataset::{Engine, PoolDamage, Volume, VolumeSpec};
+use weir_dataset::{Engine, PoolDamage, SnapshotId, Volume, VolumeSpec};
 use weir_format::Compression;
 use weir_pool::{DiskAddress, PlantedBug};
 
 use super::run::{Base, LostNodes, entries_of, open_view, run};
 use crate::client::whole_blocks;
 use crate::history::{GARBAGE, Tag, contents_of, tags_of, write_of};
-use crate::replication::replica::id;
 
 /// The volume that loses nodes, and a volume that must not be affected.
 const VICTIM: &str = "victim";
@@ -344,7 +343,7 @@ impl Run {
         self.promises.snapshots += 1;
         let name = format!("s{}", self.promises.snapshots);
         let now = self.promises.now(VICTIM);
-        let taken = engine.create_snapshots(&[id(VICTIM, &name)]).await;
+        let taken = engine.create_snapshots(&[SnapshotId::new(VICTIM, &name)]).await;
         taken.map_err(|error| format!("snapshot: {error}"))?;
         let cells = now.into_iter().map(|cell| vec![cell]).collect();
         self.promises.views.insert(format!("{VICTIM}@{name}"), cells);
@@ -374,7 +373,7 @@ impl Run {
         for other in newer.iter().filter(|other| number(other) > number(&name)) {
             self.promises.views.remove(&format!("{VICTIM}@{other}"));
         }
-        let done = engine.rollback(&id(VICTIM, &name), true).await;
+        let done = engine.rollback(&SnapshotId::new(VICTIM, &name), true).await;
         done.map_err(|error| format!("rollback: {error}"))?;
         self.promises.settle_all();
         Ok(())

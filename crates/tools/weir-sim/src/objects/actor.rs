@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use weir_base::{ErrorKind, ObjectId};
-use weir_dataset::{DatasetError, Engine, SyncOf, Volume};
+use weir_dataset::{DatasetError, Engine, SnapshotId, SyncOf, Volume};
 
 use super::book::{DatasetBook, NAMES, ObjectsBook, SnapshotOfObjects};
 use super::content::{ObjectsState, RECORDS, seed_for};
@@ -22,7 +22,6 @@ use crate::error::Stop;
 use crate::executor::Executor;
 use crate::expected::ExpectedState;
 use crate::history::Presence;
-use crate::replication::replica::id;
 use crate::rng::Rng;
 
 /// Maximum number of snapshots, so that a small pool has space for changes.
@@ -160,20 +159,21 @@ impl ObjectsActor {
             Some(name)
         });
         let Some(name) = name else { return Ok(()) };
-        let presence = match self.engine.create_snapshots(&[id(NAMES[owner], &name)]).await {
-            Ok(_) => {
-                // The commit of the snapshot made all earlier operations durable.
-                self.dataset(owner, |book| {
-                    let synced = Synced::all(book.history.now());
-                    book.history.add_synced(synced);
-                });
-                note(CoveragePoint::SnapshotTaken);
-                Presence::There
-            }
-            Err(DatasetError::CannotReserve { .. }) => Presence::Gone,
-            Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,
-            Err(error) => return Err(Stop::Told(error)),
-        };
+        let presence =
+            match self.engine.create_snapshots(&[SnapshotId::new(NAMES[owner], &name)]).await {
+                Ok(_) => {
+                    // The commit of the snapshot made all earlier operations durable.
+                    self.dataset(owner, |book| {
+                        let synced = Synced::all(book.history.now());
+                        book.history.add_synced(synced);
+                    });
+                    note(CoveragePoint::SnapshotTaken);
+                    Presence::There
+                }
+                Err(DatasetError::CannotReserve { .. }) => Presence::Gone,
+                Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,
+                Err(error) => return Err(Stop::Told(error)),
+            };
         self.set_snapshot(&name, presence);
         Ok(())
     }
@@ -218,7 +218,7 @@ impl ObjectsActor {
         let SnapshotOfObjects { name, owner, state, .. } = snapshot;
         newer.iter().for_each(|name| self.set_snapshot(name, Presence::Destroying));
         self.dataset(owner, |book| book.rolling = Some(state.clone()));
-        let rolled = self.engine.rollback(&id(NAMES[owner], &name), true).await;
+        let rolled = self.engine.rollback(&SnapshotId::new(NAMES[owner], &name), true).await;
         let presence = match rolled {
             Ok(_) => {
                 self.dataset(owner, |book| {
@@ -258,7 +258,8 @@ impl ObjectsActor {
             *book =
                 DatasetBook { presence: Presence::Creating, history, generation, rolling: None };
         });
-        let made = self.engine.clone_snapshot(&id(NAMES[owner], &name), NAMES[1]).await;
+        let made =
+            self.engine.clone_snapshot(&SnapshotId::new(NAMES[owner], &name), NAMES[1]).await;
         let presence = match made {
             Ok(_) => Presence::There,
             Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,

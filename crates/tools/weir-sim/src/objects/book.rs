@@ -4,14 +4,14 @@
 //! Invariant: a call is recorded as pending before it starts, and as acknowledged right after it
 //! returns.
 
-use weir_dataset::Engine;
+use weir_dataset::{Engine, SnapshotId};
 
 use super::content::{ObjectsState, read_state};
 use super::model::ObjectsHistory;
 use super::sent::{ObjectsContent, REPLICA, no_replica};
 use crate::coverage::{CoveragePoint, note};
 use crate::history::Presence;
-use crate::replication::replica::{FoundReplica, Replica, id};
+use crate::replication::replica::{FoundReplica, Replica};
 
 /// Names of the first dataset, and of the clone of one of its snapshots.
 pub(crate) const NAMES: [&str; 2] = ["files", "copy"];
@@ -182,7 +182,7 @@ impl ObjectsBook {
             let is_expected = |book: &&SnapshotOfObjects| {
                 book.presence != Presence::Gone && (self.promoting || book.owner == owner)
             };
-            let full = id(NAMES[owner], &info.name);
+            let full = SnapshotId::new(NAMES[owner], &info.name);
             let book = book.filter(is_expected).ok_or_else(|| format!("unexpected {full:?}"))?;
             let view = engine.open_snapshot(&full);
             let view = view.map_err(|error| error.to_string())?;

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_base::{ErrorKind, ObjectId};
-use weir_dataset::{DamagedWhere, DatasetError, Engine, ObjectChange, PoolDamage, Volume};
+use weir_dataset::{
+    DamagedWhere, DatasetError, Engine, ObjectChange, PoolDamage, SnapshotId, Volume,
+};
 use weir_format::{OBJECT_SLOTS_PER_BLOCK, ObjectSlot};
 use weir_pool::{DiskAddress, PlantedBug};
 
@@ -21,7 +23,6 @@ use super::book::NAMES;
 use super::content::{blocks_of, seed_for, seed_of, size_of};
 use super::layer::LAYER;
 use crate::lost_nodes::run::{Base, LostNodes, entries_of, open_view, run};
-use crate::replication::replica::id;
 
 const FILES: &str = NAMES[0];
 /// Numbers of the objects: in five blocks below the first leaf of the table, and in one block below
@@ -244,7 +245,7 @@ impl Run {
         let mut next = self.now().clone();
         next.insert(format!("{FILES}@{name}"), next[FILES].clone());
         self.states.push(next);
-        let taken = engine.create_snapshots(&[id(FILES, &name)]).await;
+        let taken = engine.create_snapshots(&[SnapshotId::new(FILES, &name)]).await;
         taken.map_err(|error| format!("snapshot: {error}"))?;
         self.settle();
         Ok(())
@@ -276,7 +277,7 @@ impl Run {
         let Some(name) = self.snapshot_names().pop() else { return Ok(()) };
         let state = self.now()[&format!("{FILES}@{name}")].clone();
         self.change(|view| *view = state);
-        let done = engine.rollback(&id(FILES, &name), true).await;
+        let done = engine.rollback(&SnapshotId::new(FILES, &name), true).await;
         done.map_err(|error| format!("rollback: {error}"))?;
         self.settle();
         Ok(())

@@ -9,12 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_base::ObjectId;
-use weir_dataset::{DatasetError, Engine, Volume};
+use weir_dataset::{DatasetError, Engine, SnapshotId, Volume};
 
 use super::book::{ObjectsBook, is_of_objects};
 use super::content::{DIRECTORY, RECORDS, seed_of, size_of, slot_state};
 use crate::coverage::{CoveragePoint, note};
-use crate::replication::replica::id;
 
 /// A slot (`record` is `None`) or record of a dataset or snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +48,9 @@ impl ObjectsBook {
             }
             self.read_view(&volume, &name, &mut found).await?;
             for snapshot in engine.snapshot_names(&name).unwrap_or_default() {
-                let Ok(view) = engine.open_snapshot(&id(&name, &snapshot)) else { continue };
+                let Ok(view) = engine.open_snapshot(&SnapshotId::new(&name, &snapshot)) else {
+                    continue;
+                };
                 self.read_view(&view, &format!("{name}@{snapshot}"), &mut found).await?;
             }
         }

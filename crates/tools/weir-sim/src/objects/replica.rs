@@ -16,7 +16,7 @@ use super::sent::{ObjectsContent, REPLICA};
 use crate::error::Stop;
 use crate::expected::ExpectedState;
 use crate::history::Presence;
-use crate::replication::replica::{Courier, id};
+use crate::replication::replica::Courier;
 
 /// Probability, as one divided by this number, that a step sends a snapshot.
 const SENDS_ONE_IN: u64 = 6;
@@ -43,7 +43,8 @@ impl ObjectsActor {
         let chains = Rc::clone(&self.chains);
         let _chains = chains.lock().await;
         if let Some(name) = self.courier().interrupted() {
-            let source = self.source_of(&name).map(|book| id(NAMES[book.owner], &book.name));
+            let source =
+                self.source_of(&name).map(|book| SnapshotId::new(NAMES[book.owner], &book.name));
             let token = self.courier().token().await?;
             let is_whole = self.courier().resume(token, source.clone()).await?;
             return self.compare_digests(source.filter(|_| is_whole)).await;
@@ -64,7 +65,11 @@ impl ObjectsActor {
         }
         let newer = self.newer_than(&source).last().and_then(|name| self.source_of(name));
         let Some(newer) = newer else { return Ok(()) };
-        self.send(newer, Some(SendFrom::Snapshot(id(NAMES[source.owner], &source.name)))).await
+        self.send(
+            newer,
+            Some(SendFrom::Snapshot(SnapshotId::new(NAMES[source.owner], &source.name))),
+        )
+        .await
     }
 
     /// Takes a snapshot between two operations.
@@ -90,7 +95,7 @@ impl ObjectsActor {
         snapshot: SnapshotOfObjects,
         from: Option<SendFrom>,
     ) -> Result<(), Stop> {
-        let source = id(NAMES[snapshot.owner], &snapshot.name);
+        let source = SnapshotId::new(NAMES[snapshot.owner], &snapshot.name);
         let numbers = self.book(|book| book.numbers.clone());
         let content = ObjectsContent { numbers, state: snapshot.state };
         let spec = SendSpec { snapshot: source.clone(), from, resume: None };
@@ -101,7 +106,7 @@ impl ObjectsActor {
     /// Compares the digest of a completely received snapshot with the digest of its source.
     async fn compare_digests(&self, source: Option<SnapshotId>) -> Result<(), Stop> {
         let Some(source) = source else { return Ok(()) };
-        let received = id(REPLICA, &source.name);
+        let received = SnapshotId::new(REPLICA, &source.name);
         let sent = self.engine.digest(&source, 0, u64::MAX).await.map_err(Stop::Told)?;
         let found = self.engine.digest(&received, 0, u64::MAX).await.map_err(Stop::Told)?;
         if sent == found {

@@ -24,7 +24,7 @@ use crate::executor::JoinHandle;
 use crate::expected::ExpectedState;
 use crate::media::{DiskOptions, MediaImage};
 use crate::rng::Rng;
-use crate::scenario::{Scenario, devices};
+use crate::scenario::Scenario;
 use crate::world::SimWorld;
 
 const DISK_BYTES: u64 = 96 << 20;
@@ -36,7 +36,7 @@ fn options(world: &SimWorld, bug: PlantedBug) -> EngineOptions {
 }
 
 async fn new_engine(world: &SimWorld, bug: PlantedBug) -> Arc<Engine> {
-    let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(world) };
+    let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: world.devices() };
     let sizes = CreateOptions { segment_bytes: Some(1 << 20), ..CreateOptions::default() };
     let mut guids = (1..).map(Guid);
     let mut guid = || guids.next().unwrap();
@@ -106,7 +106,7 @@ fn cut_load(seed: u64) -> (usize, usize) {
         let world = SimWorld::from_media(seed, images);
         let judged = world.run_until(async {
             let how = ImportOptions::new(Guid(99));
-            let disks = devices(&world);
+            let disks = world.devices();
             let engine =
                 Engine::open_with_layer(disks, how, &options(&world, PlantedBug::None), &SimLayer)
                     .await;
@@ -180,13 +180,13 @@ fn import_without_the_layer_of_logged_changes_is_refused() {
     let world = SimWorld::from_media(2, images);
     let ran = world.run_until(async {
         let how = ImportOptions::new(Guid(9));
-        let error = Engine::open(devices(&world), how, &options(&world, PlantedBug::None))
+        let error = Engine::open(world.devices(), how, &options(&world, PlantedBug::None))
             .await
             .err()
             .unwrap();
         assert!(error.to_string().starts_with("tank/files has flushed changes"), "{error}");
         assert_eq!(world.step_count(), 0, "a refused import writes nothing");
-        let disks = devices(&world);
+        let disks = world.devices();
         let engine =
             Engine::open_with_layer(disks, how, &options(&world, PlantedBug::None), &SimLayer)
                 .await;
@@ -292,7 +292,7 @@ fn judge_lost_name(bug: PlantedBug, names: bool) -> Result<(), String> {
     let judged = world.run_until(async {
         let how = ImportOptions::new(Guid(9));
         let options = options(&world, PlantedBug::None);
-        let engine = Engine::open_with_layer(devices(&world), how, &options, &SimLayer).await;
+        let engine = Engine::open_with_layer(world.devices(), how, &options, &SimLayer).await;
         let engine = engine.map_err(|error| error.to_string())?;
         let files = engine.volume(NAMES[0]).map_err(|error| error.to_string())?;
         let found =

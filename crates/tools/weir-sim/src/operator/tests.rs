@@ -9,7 +9,7 @@ use weir_pool::{ImportOptions, PlantedBug};
 
 use super::*;
 use crate::media::Latency;
-use crate::scenario::{Room, devices};
+use crate::scenario::Room;
 use crate::world::SimWorld;
 
 /// Number of seeds that the test tries. With at least one of them, the pool detaches the leg while
@@ -30,7 +30,7 @@ fn bring_a_replaced_disk_back(seed: u64) -> (Result<(), String>, bool) {
     let scenario = scenario(seed);
     let world = SimWorld::from_media(seed, Scenario::new_pool(scenario.layout, scenario.room));
     let ran = world.run_until(async {
-        let disks = devices(&world);
+        let disks = world.devices();
         let how = ImportOptions::new(Guid(seed));
         let engine = Engine::open(disks.clone(), how, &scenario.options(&world)).await;
         let engine = engine.expect("healthy disks");

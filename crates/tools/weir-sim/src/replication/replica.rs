@@ -87,11 +87,6 @@ pub(crate) struct FoundReplica {
     receiving: Option<String>,
 }
 
-/// Identity of a snapshot.
-pub(crate) fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
-}
-
 impl<C: SentContent> Replica<C> {
     /// Expected state of a replica that does not exist.
     pub(crate) fn new(name: &'static str, points: &'static ReplicaPoints) -> Self {
@@ -149,7 +144,8 @@ impl<C: SentContent> Replica<C> {
         engine: &Engine,
         sent: &Sent<C>,
     ) -> Result<Result<(), String>, DatasetError> {
-        let compared = sent.content.compare(engine, &id(self.name, &sent.name)).await?;
+        let compared =
+            sent.content.compare(engine, &SnapshotId::new(self.name, &sent.name)).await?;
         Ok(compared.map_err(|what| format!("@{} {what}", sent.name)))
     }
 }

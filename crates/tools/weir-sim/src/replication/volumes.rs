@@ -14,7 +14,7 @@ use crate::error::Stop;
 use crate::expected::{Content, ExpectedState};
 use crate::history::Tag;
 use crate::objects::book::is_of_objects;
-use crate::replication::replica::{Courier, Replica, ReplicaPoints, SentContent, id};
+use crate::replication::replica::{Courier, Replica, ReplicaPoints, SentContent};
 
 /// Name of the replica.
 const REPLICA: &str = "replica";
@@ -96,7 +96,7 @@ impl Admin {
         if newer.is_empty() {
             return Ok(());
         }
-        let snapshot = id(&of.volume, &newer[self.rng.index(newer.len())]);
+        let snapshot = SnapshotId::new(&of.volume, &newer[self.rng.index(newer.len())]);
         let from = Some(SendFrom::Snapshot(of));
         self.begin(SendSpec { snapshot, from, resume: None }).await
     }
@@ -114,7 +114,7 @@ impl Admin {
                 continue;
             }
             if self.snapshots_of(&volume).await?.iter().any(|n| n == name) {
-                return Ok(Some(id(&volume, name)));
+                return Ok(Some(SnapshotId::new(&volume, name)));
             }
         }
         Ok(None)

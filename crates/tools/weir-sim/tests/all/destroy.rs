@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use weir_base::{BLOCK_BYTES, Guid, RecordSize};
 use weir_dataset::{Engine, SnapshotId, VolumeSize};
-use weir_device::Device;
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 use weir_sim::{CutPlan, DiskOptions, MediaImage, Rng, SimWorld};
@@ -34,12 +33,8 @@ enum Destroyed {
     Snapshots,
 }
 
-fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
-}
-
 fn id(name: &str) -> SnapshotId {
-    SnapshotId { volume: VOLUME.to_owned(), name: name.to_owned() }
+    SnapshotId::new(VOLUME, name)
 }
 
 fn names(of: &[&str]) -> Vec<String> {
@@ -48,7 +43,7 @@ fn names(of: &[&str]) -> Vec<String> {
 
 /// Creates a pool with a volume and its snapshots. All their blocks differ.
 async fn create(world: &SimWorld) -> Arc<Engine> {
-    let vdevs = [VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: devices(world) }];
+    let vdevs = [VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: world.devices() }];
     let sizes = CreateOptions { segment_bytes: Some(1 << 20), ..CreateOptions::default() };
     let mut guids = (1..).map(Guid);
     let mut guid = || guids.next().unwrap();
@@ -134,7 +129,7 @@ fn destroy_during_a_commit_leaves_all_or_none_after_a_crash() {
             let found = world.run_until(async {
                 let how = ImportOptions::new(Guid(99));
                 let options = options(&world, PlantedBug::None);
-                let engine = Engine::open(devices(&world), how, &options).await.unwrap();
+                let engine = Engine::open(world.devices(), how, &options).await.unwrap();
                 let found = found(&engine).await;
                 assert_eq!(engine.check_live_bytes().await.unwrap(), []);
                 found

@@ -10,7 +10,6 @@ use std::time::Duration;
 use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, Guid};
 use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSize};
-use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
@@ -21,7 +20,7 @@ const LOG_BYTES: u64 = 64 << 10;
 const BLOCKS: usize = 10;
 
 async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
-    let disks = world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    let disks = world.devices();
     let sizes = CreateOptions {
         segment_bytes: Some(256 << 10),
         strip_bytes: Some(4096),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use weir_base::RecordSize;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSize};
-use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
@@ -34,12 +33,8 @@ fn options(world: &SimWorld) -> EngineOptions {
     EngineOptions { memory_bytes: 4 << 20, clock, bug }
 }
 
-fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
-}
-
 async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
-    let disks = devices(world);
+    let disks = world.devices();
     let kind = if disks.len() > 1 { VdevKind::Mirror } else { VdevKind::Disk };
     let sizes = CreateOptions {
         segment_bytes: Some(256 << 10),
@@ -114,7 +109,7 @@ fn open(images: Vec<MediaImage>, force: bool) -> Result<Vec<u8>, DatasetError> {
     let world = SimWorld::from_media(2, images);
     let opened = world.run_until(async {
         let how = ImportOptions { force, ..ImportOptions::new(Guid(77)) };
-        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let engine = Engine::open(world.devices(), how, &options(&world)).await?;
         let mut content = vec![0; VOLUME_BLOCKS as usize * BLOCK_BYTES];
         engine.volume("v")?.read(0, &mut content).await?;
         Ok(content)

@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use futures_util::future::select;
 use weir_base::Guid;
@@ -183,7 +182,7 @@ fn power_cuts_in_a_row_do_not_block_the_import_of_one_disk() {
 
 /// Imports the pool without an owner.
 async fn import_unowned(world: &SimWorld, import_epoch: u64) -> Result<(), DatasetError> {
-    let disks = world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+    let disks = world.devices();
     let how = ImportOptions::new(Guid(import_epoch));
     Engine::open(disks, how, &options(world, PlantedBug::None)).await.map(drop)
 }

@@ -10,12 +10,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use weir_base::{Guid, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{Engine, ObjectChange, SnapshotId, Volume};
-use weir_device::Device;
 use weir_format::layout::{CONFIG_BYTES, label_offsets};
 use weir_format::{Label, ObjectSlot, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
@@ -31,10 +29,6 @@ const RECORDS: [u64; 6] = [0, 1, 2, 5, 1000, 70_000];
 
 /// For each object: the tag in its slot, and the seed of each record's content.
 type Model = BTreeMap<u64, (u8, BTreeMap<u64, u64>)>;
-
-fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
-}
 
 fn size_of(object: u64) -> RecordSize {
     RecordSize::from_shift((object % 3) as u8).unwrap()
@@ -114,7 +108,7 @@ struct Expected {
 }
 
 fn id(name: &str) -> SnapshotId {
-    SnapshotId { volume: "files".to_owned(), name: name.to_owned() }
+    SnapshotId::new("files", name)
 }
 
 /// Runs the load and cuts the power at some steps. Returns the models after each call, and the
@@ -126,7 +120,7 @@ fn cut_load(seed: u64) -> (Vec<Model>, Vec<(Expected, Vec<MediaImage>)>) {
     let cuts = Rc::new(RefCell::new(Vec::new()));
     let models = world.run_until(async {
         let vdev =
-            VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(&world) };
+            VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: world.devices() };
         let sizes = CreateOptions { segment_bytes: Some(1 << 20), ..CreateOptions::default() };
         let mut guids = (1..).map(Guid);
         let mut guid = || guids.next().unwrap();
@@ -188,7 +182,7 @@ fn check_cut(models: &[Model], expected: &Expected, images: Vec<MediaImage>) -> 
     let lost = Cell::new(false);
     let checked = world.run_until(async {
         let how = options(&world, PlantedBug::None);
-        let engine = Engine::open(devices(&world), ImportOptions::new(Guid(99)), &how).await;
+        let engine = Engine::open(world.devices(), ImportOptions::new(Guid(99)), &how).await;
         let engine = engine.unwrap();
         let files = engine.volume("files").unwrap();
         let found = content(&files).await;
@@ -233,7 +227,7 @@ fn cut_creation(bug: PlantedBug) -> (usize, usize) {
     let cuts = Rc::new(RefCell::new(Vec::new()));
     let made = world.run_until(async {
         let vdev =
-            VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(&world) };
+            VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: world.devices() };
         let mut guids = (1..).map(Guid);
         let mut guid = || guids.next().unwrap();
         let (sizes, how) = (CreateOptions::default(), options(&world, bug));
@@ -256,7 +250,7 @@ fn cut_creation(bug: PlantedBug) -> (usize, usize) {
         let world = SimWorld::from_media(1, (*images).clone());
         let has_files = world.run_until(async {
             let how = options(&world, PlantedBug::None);
-            let engine = Engine::open(devices(&world), ImportOptions::new(Guid(99)), &how).await;
+            let engine = Engine::open(world.devices(), ImportOptions::new(Guid(99)), &how).await;
             engine.unwrap().volume("files").is_ok()
         });
         world.crash();

@@ -14,7 +14,6 @@ use weir_dataset::{
     Engine, EngineOptions, PropertyTarget, ReceiveSpec, Receiver, SendSpec, SnapshotId, Volume,
     VolumeSpec,
 };
-use weir_device::Device;
 use weir_forge::images::{IMAGE_BYTES, Image, MIRROR_V8, RAIDZ_V8, block_of};
 use weir_format::layout::{
     CONFIG_BYTES, FORMAT_VERSION, OLDEST_VERSION, RING_OFFSET, RING_SLOTS, SLOT_BYTES,
@@ -37,13 +36,9 @@ fn media(images: &[Image]) -> Vec<MediaImage> {
     images.iter().map(one).collect()
 }
 
-fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
-}
-
 async fn open(world: &SimWorld, epoch: u64) -> Arc<Engine> {
     let how = ImportOptions::new(Guid(epoch));
-    Engine::open(devices(world), how, &options(world, PlantedBug::None)).await.unwrap()
+    Engine::open(world.devices(), how, &options(world, PlantedBug::None)).await.unwrap()
 }
 
 /// Runs a test on disks with these images; returns the images after it.
@@ -94,10 +89,6 @@ async fn assert_blocks(volume: &Volume, name: &str, blocks: std::ops::Range<u64>
     }
 }
 
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
-}
-
 /// Checks the content that `make-v8.sh` wrote to the mirror. The writes of generation 4 were only
 /// in the intent log.
 async fn assert_mirror(engine: &Engine) {
@@ -111,9 +102,9 @@ async fn assert_mirror(engine: &Engine) {
     {
         assert_blocks(&vm1, "v8m/vm1", blocks, generation).await;
     }
-    let one = engine.open_snapshot(&id("vm1", "one")).unwrap();
+    let one = engine.open_snapshot(&SnapshotId::new("vm1", "one")).unwrap();
     assert_blocks(&one, "v8m/vm1", 0..512, 1).await;
-    let two = engine.open_snapshot(&id("vm1", "two")).unwrap();
+    let two = engine.open_snapshot(&SnapshotId::new("vm1", "two")).unwrap();
     assert_blocks(&two, "v8m/vm1", 100..300, 2).await;
     assert_blocks(&two, "v8m/vm1", 300..512, 1).await;
     let clone = volume("clone");
@@ -152,7 +143,7 @@ fn pool_of_format_8_keeps_its_content_and_becomes_format_9() {
         let EngineOptions { memory_bytes: cache_bytes, clock, bug } =
             options(world, PlantedBug::None);
         let pool = PoolOptions { cache_bytes, clock, bug };
-        let found = import(devices(world), ImportOptions::new(Guid(5)), &pool).await.unwrap();
+        let found = import(world.devices(), ImportOptions::new(Guid(5)), &pool).await.unwrap();
         assert!(!found.batches.is_empty(), "the log has writes to replay");
     });
     assert!(images.iter().all(|image| versions(image).0 == [OLDEST_VERSION; 4]));
@@ -168,7 +159,7 @@ fn pool_of_format_8_keeps_its_content_and_becomes_format_9() {
         let engine = open(world, 7).await;
         assert_mirror(&engine).await;
         let token = engine.receive_token("half").await.unwrap();
-        let snapshot = id("source", "full");
+        let snapshot = SnapshotId::new("source", "full");
         let sending = SendSpec { snapshot, from: None, resume: Some(token) };
         let sending = engine.prepare_send(&sending).unwrap();
         let mut stream = Vec::new();
@@ -211,7 +202,7 @@ fn raidz2_of_format_8_without_two_disks_keeps_its_content() {
         assert_blocks(&data, "v8z/data", 0..7, 1).await;
         assert_blocks(&data, "v8z/data", 7..10, 2).await;
         assert_blocks(&data, "v8z/data", 10..1024, 1).await;
-        let first = engine.open_snapshot(&id("data", "first")).unwrap();
+        let first = engine.open_snapshot(&SnapshotId::new("data", "first")).unwrap();
         assert_blocks(&first, "v8z/data", 0..1024, 1).await;
     };
     let two = on(two, async |world| assert_data(&*open(world, 5).await).await);
@@ -255,7 +246,7 @@ fn cut_imports(images: &[MediaImage], disks: usize, bug: PlantedBug) -> (u64, u6
     world
         .run_until(async {
             let how = ImportOptions::new(Guid(5));
-            let mut first = devices(&world);
+            let mut first = world.devices();
             let returning = first.split_off(disks);
             let engine = Engine::open(first, how, &options(&world, bug)).await.unwrap();
             for (disk, guid) in returning.into_iter().zip(&guids[disks..]) {

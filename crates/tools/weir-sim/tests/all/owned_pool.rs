@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use weir_base::Guid;
 use weir_dataset::{DatasetError, Engine, VolumeSpec};
-use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, Identity, ImportOptions, PlantedBug, VdevSpec};
@@ -28,10 +27,6 @@ pub(crate) fn host(name: &str) -> &'static Identity {
         pid_start: 1,
         runs: |_, _| true,
     }))
-}
-
-fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
 }
 
 pub(crate) async fn pool(world: &SimWorld, owner: &'static Identity) -> Arc<Engine> {
@@ -55,7 +50,7 @@ pub(crate) async fn pool_with(
         next += 1;
         Guid(next)
     };
-    let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: devices(world) };
+    let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: world.devices() };
     let made = Engine::create("tank", &[vdev], sizes, &options(world, bug), &mut guid).await;
     let engine = made.unwrap();
     let compression = Compression::Off;
@@ -83,7 +78,7 @@ pub(crate) async fn import_with(
     bug: PlantedBug,
 ) -> Result<Arc<Engine>, DatasetError> {
     let how = ImportOptions { force, owner: Some(owner), ..ImportOptions::new(Guid(import_epoch)) };
-    Engine::open(devices(world), how, &options(world, bug)).await
+    Engine::open(world.devices(), how, &options(world, bug)).await
 }
 
 pub(crate) fn world(seed: u64) -> SimWorld {
@@ -105,7 +100,7 @@ pub(crate) async fn import_alone(
     import_epoch: u64,
 ) -> Result<Arc<Engine>, DatasetError> {
     let how = ImportOptions { owner: Some(owner), ..ImportOptions::new(Guid(import_epoch)) };
-    let disks = vec![devices(world).swap_remove(disk)];
+    let disks = vec![world.devices().swap_remove(disk)];
     Engine::open(disks, how, &options(world, PlantedBug::None)).await
 }
 

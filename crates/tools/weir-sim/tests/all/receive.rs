@@ -15,7 +15,6 @@ use weir_dataset::{
     BookmarkId, DatasetError, Engine, EngineOptions, PropertyChange, ReceiveSpec, Receiver,
     SendFrom, SendSpec, SnapshotId, Volume, VolumeSize,
 };
-use weir_device::Device;
 use weir_format::layout::LABEL_BYTES;
 use weir_format::stream::ResumeToken;
 use weir_format::{Compression, VdevKind, VdevRole};
@@ -35,10 +34,6 @@ fn options(world: &SimWorld, bytes: u64, bug: PlantedBug) -> EngineOptions {
     EngineOptions { memory_bytes: bytes, clock: world.executor().clock(), bug }
 }
 
-fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
-}
-
 fn blank(seed: u64, name: &str) -> SimWorld {
     let log_bytes = 256 << 10;
     let len = 2 * LABEL_BYTES + log_bytes + (12 << 20);
@@ -46,7 +41,7 @@ fn blank(seed: u64, name: &str) -> SimWorld {
 }
 
 async fn create(world: &SimWorld, name: &str, guids: u64, bug: PlantedBug) -> Arc<Engine> {
-    let (kind, role, disks) = (VdevKind::Disk, VdevRole::Data, devices(world));
+    let (kind, role, disks) = (VdevKind::Disk, VdevRole::Data, world.devices());
     let sizes = CreateOptions {
         segment_bytes: Some(256 << 10),
         strip_bytes: Some(4096),
@@ -82,10 +77,6 @@ async fn content(volume: &Volume) -> Result<Content, DatasetError> {
         }
     }
     Ok(content)
-}
-
-fn id(volume: &str, name: &str) -> SnapshotId {
-    SnapshotId { volume: volume.to_owned(), name: name.to_owned() }
 }
 
 /// Sender of the streams: its disks are healthy, and it has its own history. For every other seed
@@ -128,7 +119,7 @@ impl Source {
                     engine.sync().await?;
                 }
                 let name = format!("s{round}");
-                engine.create_snapshots(&[id("v", &name)]).await?;
+                engine.create_snapshots(&[SnapshotId::new("v", &name)]).await?;
                 model.push((name, now.clone()));
             }
             Ok::<_, DatasetError>((engine, model))
@@ -144,7 +135,7 @@ impl Source {
                 name: name.to_owned(),
             });
         }
-        SendFrom::Snapshot(id("v", name))
+        SendFrom::Snapshot(SnapshotId::new("v", name))
     }
 
     /// Replaces a snapshot that the receiver has by a bookmark.
@@ -154,7 +145,7 @@ impl Source {
         }
         let name = &self.model[index].0;
         let done = self.world.run_until(async {
-            self.engine.create_bookmark(&id("v", name), name).await?;
+            self.engine.create_bookmark(&SnapshotId::new("v", name), name).await?;
             self.engine.destroy_snapshots("v", std::slice::from_ref(name)).await?;
             // Commit several times, so that the engine frees the blocks of the snapshot before the
             // next stream.
@@ -170,7 +161,7 @@ impl Source {
     fn stream(&self, index: usize, resume: Option<ResumeToken>) -> Result<Vec<u8>, DatasetError> {
         let before = index.checked_sub(1).filter(|_| resume.is_none());
         let from = before.map(|before| self.from(&self.model[before].0));
-        let spec = SendSpec { snapshot: id("v", &self.model[index].0), from, resume };
+        let spec = SendSpec { snapshot: SnapshotId::new("v", &self.model[index].0), from, resume };
         let sent = self.world.run_until(async {
             let sending = self.engine.prepare_send(&spec)?;
             let mut bytes = Vec::new();
@@ -246,7 +237,7 @@ fn receive_once(
     let how = ImportOptions::new(Guid(import_epoch + index as u64 * 1000));
     let opened = world.run_until(async {
         let options = options(world, 1 << 20, PlantedBug::None);
-        let engine = Engine::open(devices(world), how, &options).await.map_err(text)?;
+        let engine = Engine::open(world.devices(), how, &options).await.map_err(text)?;
         judge(&engine, source, index, false).await?;
         let receiving = engine.volume("w").is_ok_and(|volume| volume.receiving().is_some());
         let token =
@@ -303,7 +294,7 @@ async fn judge(
         if !there {
             continue;
         }
-        let view = engine.open_snapshot(&id("w", name)).map_err(text)?;
+        let view = engine.open_snapshot(&SnapshotId::new("w", name)).map_err(text)?;
         let found = content(&view).await.map_err(text)?;
         if found != *wanted {
             let differ = (0..BLOCKS).find(|block| found.get(block) != wanted.get(block));

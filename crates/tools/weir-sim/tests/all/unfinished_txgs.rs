@@ -9,13 +9,11 @@
 use std::cell::RefCell;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use futures_util::future::select;
 use weir_base::limits::OWNER_BEAT;
 use weir_base::{BLOCK_BYTES, Guid, RecordSize, Txg};
 use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSize};
-use weir_device::Device;
 use weir_format::layout::{LABEL_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES, segments_offset};
 use weir_format::{Uberblock, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, PoolError, VdevSpec};
@@ -30,10 +28,6 @@ const VOLUME_BLOCKS: usize = 64;
 fn options(world: &SimWorld) -> EngineOptions {
     let (clock, bug) = (world.executor().clock(), PlantedBug::None);
     EngineOptions { memory_bytes: 4 << 20, clock, bug }
-}
-
-fn devices(world: &SimWorld) -> Vec<Arc<dyn Device>> {
-    world.disks().iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect()
 }
 
 /// Disks without power, and the content of the volume that clients flushed.
@@ -101,7 +95,7 @@ fn pool(kind: VdevKind, disks: usize) -> Machine {
         Guid(next)
     };
     let run = async {
-        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: devices(&world) };
+        let vdev = VdevSpec { kind, role: VdevRole::Data, disks: world.devices() };
         let engine = Engine::create("tank", &[vdev], sizes, &options(&world), &mut guid).await?;
         let (bytes, record) = (content.len() as u64, RecordSize::BLOCK);
         engine.create_volume_with("v", VolumeSize { bytes, record }, &[]).await?;
@@ -125,7 +119,7 @@ fn import(disks: &[MediaImage], import_epoch: u64, force: bool) -> Result<Vec<Cu
         sink.borrow_mut().push(Cut { nothing, everything });
     });
     let how = ImportOptions { force, ..ImportOptions::new(Guid(import_epoch)) };
-    let opened = world.run_until(Engine::open(devices(&world), how, &options(&world)));
+    let opened = world.run_until(Engine::open(world.devices(), how, &options(&world)));
     drop(opened.expect("no power cut")?);
     Ok(cuts.take())
 }
@@ -139,7 +133,7 @@ fn check_with(disks: &[MediaImage], content: &[u8], force: bool) -> Result<(), D
     let world = SimWorld::from_media(9, disks.to_vec());
     let run = async {
         let how = ImportOptions { force, ..ImportOptions::new(Guid(900)) };
-        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let engine = Engine::open(world.devices(), how, &options(&world)).await?;
         let mut found = vec![0; content.len()];
         engine.volume("v")?.read(0, &mut found).await?;
         assert!(found == content, "the import opened another state");
@@ -220,7 +214,7 @@ fn work(disks: &[MediaImage], import_epoch: u64, content: &mut [u8]) -> Vec<Medi
     let world = SimWorld::from_media(import_epoch, disks.to_vec());
     let run = async {
         let how = ImportOptions::new(Guid(import_epoch));
-        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let engine = Engine::open(world.devices(), how, &options(&world)).await?;
         change(&engine, content, import_epoch).await?;
         engine.commit().await?;
         change(&engine, content, import_epoch + 1).await?;
@@ -284,7 +278,7 @@ fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
     let run = async {
         let owner = Some(host("a"));
         let how = ImportOptions { owner, ..ImportOptions::new(Guid(100)) };
-        let engine = Engine::open(devices(&world), how, &options).await?;
+        let engine = Engine::open(world.devices(), how, &options).await?;
         for _ in 1..commit {
             change(&engine, &mut machine.content, 3).await?;
             engine.commit().await?;
@@ -364,7 +358,7 @@ fn content_of(
     let world = SimWorld::from_media(import_epoch, disks.to_vec());
     let run = async {
         let how = ImportOptions { force, ..ImportOptions::new(Guid(import_epoch)) };
-        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let engine = Engine::open(world.devices(), how, &options(&world)).await?;
         let mut found = vec![0; VOLUME_BLOCKS * BLOCK_BYTES];
         engine.volume("v")?.read(0, &mut found).await?;
         Ok::<_, DatasetError>(found)
@@ -441,7 +435,7 @@ fn log_of_an_abandoned_import_epoch_is_not_replayed() {
     let world = SimWorld::from_media(50, machine.disks);
     let run = async {
         let how = ImportOptions::new(Guid(50));
-        let engine = Engine::open(devices(&world), how, &options(&world)).await?;
+        let engine = Engine::open(world.devices(), how, &options(&world)).await?;
         let volume = engine.volume("v")?;
         change(&engine, &mut machine.content.clone(), 5).await?;
         engine.flush(&volume).await?;
@@ -456,7 +450,7 @@ fn log_of_an_abandoned_import_epoch_is_not_replayed() {
     let forced = SimWorld::from_media(100, disks);
     let how = ImportOptions { force: true, ..ImportOptions::new(Guid(100)) };
     let options = options(&forced);
-    let open = Engine::open(devices(&forced), how, &options);
+    let open = Engine::open(forced.devices(), how, &options);
     drop(forced.run_until(open).expect("no power cut").expect("an older state is readable"));
     check(&forced.cut(CutPlan::Nothing), &content).unwrap();
 }
