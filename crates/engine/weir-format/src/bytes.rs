@@ -155,6 +155,11 @@ impl<'a> Reader<'a> {
         if self.rest.is_empty() { Ok(()) } else { Err(self.bad(field, self.rest.len() as u64)) }
     }
 
+    /// Skips the next bytes. Refuses them if they are not zero.
+    pub(crate) fn skip_zeros(&mut self, bytes: usize) -> Result<(), FormatError> {
+        Self { rest: self.take(bytes)?, what: self.what }.zeros()
+    }
+
     /// Refuses unread bytes that are not zero.
     pub(crate) fn zeros(&self) -> Result<(), FormatError> {
         match self.rest.iter().find(|byte| **byte != 0) {

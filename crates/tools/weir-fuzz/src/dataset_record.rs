@@ -15,7 +15,7 @@ use weir_format::{
     Origin, PoolRecord, Properties, Receiving, TreeRoot,
 };
 
-use crate::valid::trimmed;
+use crate::valid::{padded, trimmed};
 
 /// Kinds of directory entries in format 8, then the kinds in format 9.
 const KINDS: [u8; 8] = [1, 2, 3, 17, 18, 19, 20, 21];
@@ -24,9 +24,7 @@ const KIND_AT: usize = 8;
 
 /// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
-    let mut block = [0; BLOCK_BYTES];
-    let len = data.len().min(BLOCK_BYTES);
-    block[..len].copy_from_slice(&data[..len]);
+    let mut block = padded(data);
     check(&block);
     for kind in KINDS {
         block[KIND_AT] = kind;

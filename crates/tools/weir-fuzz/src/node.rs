@@ -9,13 +9,11 @@
 use weir_base::BLOCK_BYTES;
 use weir_format::{BlockPtr, Codec, NODE_FANOUT, PtrKind, node_pointer, set_node_pointer};
 
-use crate::valid::{pointer, trimmed};
+use crate::valid::{padded, pointer, trimmed};
 
 /// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
-    let mut node = [0; BLOCK_BYTES];
-    let len = data.len().min(BLOCK_BYTES);
-    node[..len].copy_from_slice(&data[..len]);
+    let node = padded(data);
     for index in 0..NODE_FANOUT {
         if let Ok(pointer) = node_pointer(&node, index) {
             let mut again = node;

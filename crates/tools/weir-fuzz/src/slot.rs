@@ -8,13 +8,11 @@
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::{BlockPtr, OBJECT_SLOTS_PER_BLOCK, ObjectSlot, PtrKind, TreeRoot};
 
-use crate::valid::{pointer, trimmed};
+use crate::valid::{padded, pointer, trimmed};
 
 /// Runs the fuzz target on one input.
 pub fn run(data: &[u8]) {
-    let mut block = [0; BLOCK_BYTES];
-    let len = data.len().min(BLOCK_BYTES);
-    block[..len].copy_from_slice(&data[..len]);
+    let block = padded(data);
     for object in (0..OBJECT_SLOTS_PER_BLOCK as u64).map(ObjectId) {
         let (slot, root) =
             (ObjectSlot::read(&block, object), ObjectSlot::read_root(&block, object));

@@ -1,4 +1,4 @@
-//! Valid inputs that the seeds of several targets share.
+//! Valid inputs that the seeds of several targets share, and the block that an input fills.
 //!
 //! The `seeds` function of a target builds the inputs that only this target uses.
 //!
@@ -28,6 +28,14 @@ pub(crate) fn pointer() -> BlockPtr {
 pub(crate) fn trimmed(bytes: &[u8]) -> Vec<u8> {
     let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes[..len].to_vec()
+}
+
+/// Returns a block of `N` bytes that starts with the input; the rest of the block is zero.
+pub(crate) fn padded<const N: usize>(data: &[u8]) -> [u8; N] {
+    let mut block = [0; N];
+    let len = data.len().min(N);
+    block[..len].copy_from_slice(&data[..len]);
+    block
 }
 
 /// Encodes an iSCSI PDU.

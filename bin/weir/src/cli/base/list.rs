@@ -104,10 +104,9 @@ impl ListArgs {
 
     /// Prints the error for an unknown column with the command to type next, and exits.
     fn refuse(&self, wanted: &str, known: &[String]) -> ! {
-        let mut given = self.columns.iter().flat_map(|all| all.split(',')).map(str::trim);
-        let mut given = given.by_ref().chain(self.sort.as_deref()).chain(self.reverse.as_deref());
-        let is_known = |name: &str| known.contains(&name.to_lowercase());
-        let is_only = given.all(|name| name == wanted || is_known(name));
+        let columns = self.columns.iter().flat_map(|all| all.split(',')).map(str::trim);
+        let mut given = columns.chain(self.sort.as_deref()).chain(self.reverse.as_deref());
+        let is_only = given.all(|name| name == wanted || known.contains(&name.to_lowercase()));
         let right = meant(wanted, known).filter(|_| is_only);
         let next = right.and_then(|right| typed::line_with_value(&OPTIONS, wanted, right));
         let next = next.unwrap_or_else(help_of_columns);

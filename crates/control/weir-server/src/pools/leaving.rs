@@ -5,6 +5,7 @@
 //! Invariant: the check waits up to [`MOMENT`] for clients that have just disconnected; the error
 //! names clients that remain.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use weir_api::ApiError;
@@ -25,16 +26,16 @@ impl Manager {
     pub(crate) async fn wait_for_clients(&self, name: &str) -> Result<(), ApiError> {
         let known = self.known_export(name).ok_or_else(|| not_found("export", name))?;
         let count = gone(|| self.describe(&known).connections as usize).await;
-        let (local, remote): (Vec<_>, Vec<_>) =
-            self.exports.clients(name).into_iter().partition(Option::is_none);
-        let remote = remote.into_iter().flatten().map(|address| address.to_string());
-        let names: Vec<String> =
-            remote.chain(local.iter().map(|_| "the unix socket".to_owned())).collect();
-        if count == 0 || names.is_empty() {
+        let mut clients = self.exports.clients(name);
+        if count == 0 || clients.is_empty() {
             return Ok(());
         }
+        clients.sort_by_key(Option::is_none);
+        let text = |address: IpAddr| address.to_string();
+        let names = clients.into_iter().map(|at| at.map_or("the unix socket".to_owned(), text));
         let connections = if count == 1 { "connection" } else { "connections" };
-        let message = format!("export {name} has {count} {connections} from {}", listed(names));
+        let message =
+            format!("export {name} has {count} {connections} from {}", listed(names.collect()));
         Err(ApiError::new(ErrorKind::Busy, message).with_action(format!(
             "weir export delete {name} --drain waits until they disconnect, --force disconnects \
              them"

@@ -426,7 +426,7 @@ impl<'a> DirectoryBlock<'a> {
     pub fn decode(block: &'a [u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
         let mut r = Reader::new(BLOCK, block);
         let (kind, level, length) = (r.u8()?, r.u8()?, r.u16()?);
-        Reader::new(BLOCK, r.take(4)?).zeros()?;
+        r.skip_zeros(4)?;
         let (blocks, free) = (r.u32()?, r.u32()?);
         let content = match kind {
             LEAF if level == 0 => {

@@ -305,7 +305,7 @@ impl Inode {
         let state = InodeState::ALL.into_iter().find(|state| state.code() == code);
         let state = state.ok_or_else(|| r.bad("state", code))?;
         let created_txg = Txg(r.u48()?);
-        Reader::new(WHAT, r.take(7)?).zeros()?;
+        r.skip_zeros(7)?;
         let (size, blocks) = (r.u64()?, r.u64()?);
         let mode = r.u32()?;
         let file_type = FileType::of_mode(mode >> TYPE_SHIFT);

@@ -94,8 +94,8 @@ pub struct TreeChanges {
     pub is_one_block: bool,
 }
 
-/// Leaves and nodes that are filled less than this part of a block are merged with a neighbour of
-/// which this is also true.
+/// A leaf or node is small if its content takes less than a block divided by this number. Small
+/// neighbours are merged.
 const MERGED_BELOW: usize = 3;
 
 /// Range of the keys below a block: from the first to, but without, the second.

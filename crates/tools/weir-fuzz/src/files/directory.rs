@@ -5,11 +5,11 @@
 //! Invariants: no panic; encoding an accepted block reproduces its bytes; every operation ends; a
 //! tree that passes the check also passes it after the operations.
 
-use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_base::ObjectId;
 use weir_format::files::{DirectoryBlock, EntryKey, EntryList, FileType};
 use weir_fs::directory::{BlockSource, Blocks, DirectoryError, DirectoryTree, NameHash, check};
 
-use crate::valid::trimmed;
+use crate::valid::{padded, trimmed};
 
 /// Bytes of the input for each block; the rest of the block is zero.
 const PART_BYTES: usize = 256;
@@ -18,8 +18,7 @@ const PART_BYTES: usize = 256;
 pub fn run(data: &[u8]) {
     let mut blocks = Blocks::new();
     for (number, part) in (0..).zip(data.chunks(PART_BYTES)) {
-        let mut block = Box::new([0; BLOCK_BYTES]);
-        block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+        let block = Box::new(padded(part));
         if let Ok(decoded) = DirectoryBlock::decode(&block) {
             assert_eq!(decoded.encode(), block);
         }
