@@ -23,11 +23,11 @@ use crate::cli::base::pool_text::{changed, kind_name, redundancy, scan_line, war
 use crate::cli::base::session::Session;
 
 /// Poll interval of `--wait`.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Number of polls after which `--wait` gives up if no scan is running. They take longer than the
 /// server needs to retry a scan.
-const STILL_LOOKS_MAX: u32 = 40;
+const IDLE_POLLS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CareVerb {
@@ -280,7 +280,7 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                 return session.print(&pool, |_| String::new());
             }
             // The scan is about to start, or the server will retry it after a failure.
-            _ if still < STILL_LOOKS_MAX => still += 1,
+            _ if still < IDLE_POLLS_MAX => still += 1,
             _ => {
                 bar.finish_and_clear();
                 let message = format!("the {} of pool {name} failed", kind_name(kind));
@@ -288,6 +288,6 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                     .with_action(format!("see 'weir pool status {name}'")));
             }
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -20,10 +20,10 @@ use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, layout};
 
 /// Poll interval of `--wait`.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Number of polls without progress after which `--wait` reports that damaged data prevents the
 /// removal of the vdev.
-const STUCK_LOOKS_MAX: u32 = 20;
+const STUCK_POLLS_MAX: u32 = 20;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShapeVerb {
@@ -175,7 +175,7 @@ fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
         bar.set_position(total - leaving.live_bytes);
         let unchanged = leaving.stuck_segments > 0 && last == Some(leaving);
         stuck = if unchanged { stuck + 1 } else { 0 };
-        if stuck >= STUCK_LOOKS_MAX {
+        if stuck >= STUCK_POLLS_MAX {
             bar.finish_and_clear();
             let message = format!(
                 "{} segments of {} cannot be moved: they contain data that is damaged on every \
@@ -189,7 +189,7 @@ fn watch(session: &Session, name: &str, vdev: &str) -> Result<(), ApiError> {
             )));
         }
         last = Some(leaving);
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -31,16 +31,16 @@ const MEMORY_BYTES: u64 = 512 << 20;
 /// Maximum time to wait for a disk that another process uses. The kernel keeps the lock of a killed
 /// server until its last I/O has completed.
 const IN_USE_MAX: Duration = Duration::from_secs(2);
-const IN_USE_LOOKS: u32 = 20;
+const IN_USE_RETRIES: u32 = 20;
 
 /// Searches for pools. Repeats the search while another process uses one of the disks.
 async fn scan(search: &[String]) -> Scan {
     let mut scan = open_disks::scan(search, &Activity::default()).await;
-    for _ in 0..IN_USE_LOOKS {
+    for _ in 0..IN_USE_RETRIES {
         if !scan.in_use {
             break;
         }
-        std::thread::sleep(IN_USE_MAX / IN_USE_LOOKS);
+        std::thread::sleep(IN_USE_MAX / IN_USE_RETRIES);
         scan = open_disks::scan(search, &Activity::default()).await;
     }
     scan

@@ -129,7 +129,7 @@ pub const OWNER_WATCH: Duration = Duration::from_secs(10);
 
 /// Interval between two reads of the owner slots during [`OWNER_WATCH`] and [`TAKEOVER_WAIT`]. It
 /// is shorter than a heartbeat interval, so that one heartbeat is enough to detect a live owner.
-pub const OWNER_LOOK: Duration = Duration::from_millis(500);
+pub const OWNER_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time that a forced import waits after it wrote its claim (its own identity) to the owner slots,
 /// before it reads the labels again: two heartbeats, in which the previous owner finds the claim
@@ -139,7 +139,7 @@ pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 /// If a server's last read of the owner slot is older than this, the server must read the slot
 /// again before its next write. The time is shorter than [`TAKEOVER_WAIT`]. It is longer than
 /// [`OWNER_BEAT`], so that a server that was not paused reads the slot only with its heartbeats.
-pub const OWNER_LOOK_MAX: Duration = Duration::from_secs(3);
+pub const OWNER_READ_AGE_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum number of consecutive forced takeovers from owners that do not stop. The second takeover
 /// is for an owner that rewrote its slot while the first takeover wrote the claim. Without a limit,
@@ -195,7 +195,7 @@ pub const SCAN_SEGMENTS_AT_ONCE: usize = 3;
 
 /// Number of segments whose live blocks the cleaner looks up in advance, while it reads another
 /// segment. The list of one segment's live blocks takes a few MiB of RAM at most.
-pub const SEGMENTS_LOOKED_AHEAD: usize = 2;
+pub const SEGMENTS_READ_AHEAD: usize = 2;
 
 /// Maximum number of bytes that the cleaner reads concurrently.
 pub const CLEAN_BYTES_IN_FLIGHT: usize = 8 << 20;

@@ -69,8 +69,8 @@ use Scope::{Any, Measured, SameLoad};
 pub(crate) const RULES: &[Rule] = &[
     rule("failed", Any, Invalid, data::failed, "fix the cause and measure again"),
     rule("not measured", Any, Invalid, data::not_measured, "measure it"),
-    rule("refused operations", Any, Invalid, data::refusals, LOOK_AT_LOGS),
-    rule("unreadable blocks", Any, Invalid, data::unreadable, LOOK_AT_LOGS),
+    rule("refused operations", Any, Invalid, data::refusals, CHECK_LOGS),
+    rule("unreadable blocks", Any, Invalid, data::unreadable, CHECK_LOGS),
     rule(
         "clock jump",
         Any,
@@ -179,7 +179,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule("seconds", SameLoad, UnderSampled, sample::few_seconds, "measure for 3 s or longer"),
 ];
 
-const LOOK_AT_LOGS: &str = "check the target's logs";
+const CHECK_LOGS: &str = "check the target's logs";
 const OFFER_LESS: &str = "offer a lower rate, or search for the limit";
 const WARM_UP: &str = "precondition, or warm up longer";
 

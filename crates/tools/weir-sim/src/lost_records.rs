@@ -39,8 +39,8 @@ const RECORDS: usize = 24;
 const BLOCKS: usize = RECORDS * PARTS;
 const MEMORY_BYTES: u64 = 4 << 20;
 /// Maximum number of polls until a scrub ends.
-const LOOKS_MAX: usize = 1_000;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
+const POLLS_MAX: usize = 1_000;
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 type Told<T> = Result<T, String>;
 
@@ -191,11 +191,11 @@ impl Run {
             let state = engine.pool().scan_status().map(|scan| scan.state);
             matches!(state, Some(ScanState::Finished | ScanState::Stopped))
         };
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..POLLS_MAX {
             if is_done() {
                 break;
             }
-            world.executor().sleep(BETWEEN_LOOKS).await;
+            world.executor().sleep(POLL_INTERVAL).await;
         }
         if !is_done() {
             return Err("the scrub does not complete".to_owned());

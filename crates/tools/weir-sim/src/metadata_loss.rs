@@ -43,8 +43,8 @@ const WRITES: usize = 12;
 const COMMITS: usize = 8;
 
 /// Maximum number of polls until a scrub ends.
-const LOOKS_MAX: usize = 2_000;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+const POLLS_MAX: usize = 2_000;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Virtual time limit of writes to the log, far more than the disks need.
 const LOG_LIMIT: Duration = Duration::from_secs(10);
 const TREES: [MetadataTree; 4] = [
@@ -337,8 +337,8 @@ async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
     let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
     let run = async move { scanner.run_scans(|time| timer.sleep(time)).await };
     let run = world.executor().spawn("scans", run);
-    for _ in 0..LOOKS_MAX {
-        world.executor().sleep(BETWEEN_LOOKS).await;
+    for _ in 0..POLLS_MAX {
+        world.executor().sleep(POLL_INTERVAL).await;
         let ends = |scan: weir_pool::ScanStatus| scan.state == ScanState::Finished;
         if engine.pool().scan_status().is_some_and(ends) {
             break;
@@ -349,7 +349,7 @@ async fn scrub(world: &SimWorld, engine: &Arc<Engine>) -> Result<(), String> {
     // commit.
     let mut run = run;
     loop {
-        match select(run, pin!(world.executor().sleep(BETWEEN_LOOKS))).await {
+        match select(run, pin!(world.executor().sleep(POLL_INTERVAL))).await {
             Either::Left((done, _)) => {
                 return done.map_err(|error| format!("the scans failed: {error}"));
             }

@@ -34,8 +34,8 @@ use crate::world::{CutPoint, SimWorld};
 const KEPT_MAX: usize = 4;
 const KEPT_PER_MILLION: u32 = 5_000;
 /// Maximum number of polls until a resilver ends.
-const LOOKS_MAX: usize = 2_000;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+const POLLS_MAX: usize = 2_000;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Disks of a run at some earlier steps.
 #[derive(Default)]
@@ -248,11 +248,11 @@ async fn settle(world: &SimWorld, engine: &Arc<Engine>) -> Result<bool, String> 
             break Ok(false);
         }
         looks += 1;
-        if looks == LOOKS_MAX {
+        if looks == POLLS_MAX {
             let scan = engine.pool().scan_status();
             break Err(format!("no resilver completed {out:?}: {scan:?}"));
         }
-        executor.sleep(BETWEEN_LOOKS).await;
+        executor.sleep(POLL_INTERVAL).await;
     };
     engine.stop();
     scans.await.map_err(|error| format!("the scans failed: {error}"))?;

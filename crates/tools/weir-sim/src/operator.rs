@@ -24,8 +24,8 @@ use crate::rng::Rng;
 use crate::scenario::{FaultPlan, Layout, Scenario};
 
 /// Maximum number of polls until a resilver ends.
-const LOOKS_MAX: usize = 100;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+const POLLS_MAX: usize = 100;
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) struct Operator {
     pub(crate) rng: Rng,
@@ -84,11 +84,11 @@ impl Operator {
 
     /// Waits until no leg needs a resilver.
     async fn settle(&self) {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..POLLS_MAX {
             if !self.engine.pool().wants_resilver() {
                 break;
             }
-            self.executor.sleep(BETWEEN_LOOKS).await;
+            self.executor.sleep(POLL_INTERVAL).await;
         }
     }
 

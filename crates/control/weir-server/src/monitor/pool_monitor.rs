@@ -25,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// time after which Linux resets an unresponsive disk.
 const LET_GO: Duration = Duration::from_secs(30);
 /// Number of consecutive polls in which a slow disk must be fast before it is reported as fast.
-const WELL_LOOKS: u32 = 30;
+const FAST_POLLS: u32 = 30;
 
 /// Maximum number of events about damaged ranges at one poll; further ranges are only counted.
 const DAMAGE_EVENTS_MAX: usize = 16;
@@ -207,7 +207,7 @@ fn disk_changes(pool: &str, before: Option<&DiskStatus>, now: &DiskStatus) -> Ve
 }
 
 /// Returns an event if a disk has become slow or fast. Slowness is reported at once, recovery only
-/// after it has lasted [`WELL_LOOKS`] polls.
+/// after it has lasted [`FAST_POLLS`] polls.
 fn speed_change(
     slow: &mut BTreeMap<String, u32>,
     pool: &str,
@@ -221,7 +221,7 @@ fn speed_change(
     }
     let looks = slow.get_mut(&disk.guid)?;
     *looks += 1;
-    if *looks < WELL_LOOKS {
+    if *looks < FAST_POLLS {
         return None;
     }
     slow.remove(&disk.guid);
@@ -318,7 +318,7 @@ mod tests {
             assert!(kinds(&mut seen, look(true)).is_empty());
         }
         let mut last = Vec::new();
-        for _ in 0..WELL_LOOKS {
+        for _ in 0..FAST_POLLS {
             last = kinds(&mut seen, look(false));
         }
         assert_eq!(last, ["disk_well"]);

@@ -17,7 +17,7 @@ use crate::state::server::Manager;
 /// Maximum time that the check waits for clients to disconnect. A client that has disconnected is
 /// counted until another thread has closed its socket.
 const MOMENT: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Maximum number of clients that an error message names.
 const NAMED_MAX: usize = 4;
 
@@ -93,8 +93,8 @@ async fn gone(count: impl Fn() -> usize) -> usize {
         if left == 0 || waited >= MOMENT {
             return left;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
-        waited += LOOK_EVERY;
+        tokio::time::sleep(POLL_INTERVAL).await;
+        waited += POLL_INTERVAL;
     }
 }
 

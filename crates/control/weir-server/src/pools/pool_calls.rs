@@ -39,7 +39,7 @@ use crate::volumes::property_calls;
 /// log out as soon as the server asks them.
 const LOGOUT_GRACE: Duration = Duration::from_secs(3);
 /// Poll interval while the server waits for logouts.
-const LOGOUT_LOOK: Duration = Duration::from_millis(20);
+const LOGOUT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum time for which the close of a pool waits for connections and calls that use the pool.
 const LET_GO: Duration = Duration::from_secs(2);
@@ -291,7 +291,7 @@ impl Manager {
         let asked = sessions.ask_to_log_out(LOGOUT_GRACE);
         let all_left = async {
             while !sessions.list().is_empty() {
-                tokio::time::sleep(LOGOUT_LOOK).await;
+                tokio::time::sleep(LOGOUT_POLL_INTERVAL).await;
             }
         };
         if asked > 0 && tokio::time::timeout(LOGOUT_GRACE, all_left).await.is_err() {

@@ -36,7 +36,7 @@ use crate::state::scan_requests::{Places, Wanted};
 use crate::state::timer::{Timer, boxed_timer};
 
 /// Poll interval of a scan that cannot continue.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Traversal of the segments by a scan, several segments concurrently.
 struct Walk {
@@ -255,9 +255,9 @@ impl Engine {
         }
     }
 
-    /// Waits for [`LOOK_AGAIN`], or until a caller requests a scan.
+    /// Waits for [`RETRY_INTERVAL`], or until a caller requests a scan.
     async fn nap(&self, sleep: &Timer<'_>) {
-        let timer = std::pin::pin!(sleep(LOOK_AGAIN));
+        let timer = std::pin::pin!(sleep(RETRY_INTERVAL));
         let woken = std::pin::pin!(self.scans.wake.notified());
         match select(woken, timer).await {
             Either::Left(_) | Either::Right(_) => {}

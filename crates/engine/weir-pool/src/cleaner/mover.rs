@@ -13,7 +13,7 @@
 use async_recursion::async_recursion as boxed;
 use futures_util::future::try_join_all;
 use futures_util::{StreamExt as _, stream};
-use weir_base::limits::{CLEAN_BYTES_IN_FLIGHT, SEGMENTS_LOOKED_AHEAD};
+use weir_base::limits::{CLEAN_BYTES_IN_FLIGHT, SEGMENTS_READ_AHEAD};
 use weir_base::{ErrorKind, VsegId};
 use weir_block::IoBuf;
 use weir_format::{BlockOwner, ReferenceTable, SEGMENT_BLOCKS_MAX, SegmentEntry};
@@ -81,7 +81,7 @@ impl Pool {
         victims: Vec<Victim>,
     ) -> Result<Vec<(Victim, Vec<Moved>)>, PoolError> {
         let finds = victims.into_iter().map(|victim| self.find_batches(roots, victim));
-        let batches = stream::iter(finds).buffered(SEGMENTS_LOOKED_AHEAD).flat_map(stream::iter);
+        let batches = stream::iter(finds).buffered(SEGMENTS_READ_AHEAD).flat_map(stream::iter);
         let batches_in_flight = CLEAN_BYTES_IN_FLIGHT / RUN_BYTES_MAX as usize;
         let reads = batches.map(|part| self.read_batch(part)).buffered(batches_in_flight);
         let mut reads = std::pin::pin!(reads);

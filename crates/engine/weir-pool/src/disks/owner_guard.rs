@@ -3,7 +3,7 @@
 //! Not here: content and heartbeat of the owner slot (`claim`).
 //!
 //! Invariants:
-//! - if no owner slot was read for [`OWNER_LOOK_MAX`], each disk's next write or discard reads that
+//! - if no owner slot was read for [`OWNER_READ_AGE_MAX`], each disk's next write or discard reads that
 //!   disk's slot first;
 //! - once an owner slot names another import epoch, the guard rejects every write and discard.
 //!
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::{fmt, io};
 
-use weir_base::limits::OWNER_LOOK_MAX;
+use weir_base::limits::OWNER_READ_AGE_MAX;
 use weir_base::{Clock, Guid};
 use weir_block::IoBuf;
 use weir_device::{
@@ -29,8 +29,8 @@ use crate::disks::owner_slot::read_slot;
 use crate::planted_bugs::PlantedBug;
 
 /// Limit of a write's attempts to read the owner slot. A slot read that takes longer than
-/// [`OWNER_LOOK_MAX`] is out of date when it ends, so the write repeats it.
-const LOOKS_MAX: usize = 3;
+/// [`OWNER_READ_AGE_MAX`] is out of date when it ends, so the write repeats it.
+const READS_MAX: usize = 3;
 
 /// Time of the last read of an owner slot, in milliseconds of each clock. The monotonic clock stops
 /// while a machine is suspended; the wall clock does not.
@@ -61,7 +61,7 @@ impl Looked {
     }
 
     fn is_recent(&self, now: Moment) -> bool {
-        let max = OWNER_LOOK_MAX.as_millis() as u64;
+        let max = OWNER_READ_AGE_MAX.as_millis() as u64;
         now.monotonic.saturating_sub(self.monotonic.load(Ordering::Acquire)) < max
             && now.unix.saturating_sub(self.unix.load(Ordering::Acquire)) < max
     }
@@ -173,10 +173,10 @@ impl GuardedDevice {
         guard.other().is_none() && (guard.looked.is_recent(now) || self.looked.is_recent(now))
     }
 
-    /// Reads the owner slot again until one read takes less than [`OWNER_LOOK_MAX`], at most
-    /// [`LOOKS_MAX`] times. Fails if the slot names another server.
+    /// Reads the owner slot again until one read takes less than [`OWNER_READ_AGE_MAX`], at most
+    /// [`READS_MAX`] times. Fails if the slot names another server.
     async fn check(&self, op: DeviceOp, offset: u64) -> Result<(), DeviceError> {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READS_MAX {
             if self.may_write() {
                 break;
             }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use weir_base::limits::{OWNER_BEAT, OWNER_LOOK, OWNER_WATCH, TAKEOVER_WAIT};
+use weir_base::limits::{OWNER_BEAT, OWNER_POLL_INTERVAL, OWNER_WATCH, TAKEOVER_WAIT};
 use weir_base::{Clock, Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES};
@@ -64,7 +64,7 @@ pub(crate) async fn watch(
     }
     let end = clock.monotonic() + OWNER_WATCH;
     while clock.monotonic() < end {
-        clock.sleep(OWNER_LOOK).await;
+        clock.sleep(OWNER_POLL_INTERVAL).await;
         let reads = suspects.iter().map(|(disk, before)| async move {
             let read = pin!(read_slot(disk.disk));
             match select(read, clock.sleep(OWNER_BEAT)).await {
@@ -117,7 +117,7 @@ pub(crate) async fn settle(
     join_all(writes).await;
     let end = clock.monotonic() + TAKEOVER_WAIT;
     while clock.monotonic() < end {
-        clock.sleep(OWNER_LOOK).await;
+        clock.sleep(OWNER_POLL_INTERVAL).await;
         // Keep reading from the disks, because an idle disk would count as unresponsive.
         let reads = disks.iter().map(|disk| async move {
             let read = pin!(read_slot(disk.disk));

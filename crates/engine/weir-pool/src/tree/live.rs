@@ -37,7 +37,7 @@ use crate::tree::snapshot_chain::{Roots, node_above};
 
 /// Maximum number of attempts to read a segment that write-outs change at the same time. After the
 /// last attempt the segment's counter stays unchecked.
-const LOOKS_MAX: usize = 4;
+const READS_MAX: usize = 4;
 
 const SEGMENT: &str = "segment";
 
@@ -498,7 +498,7 @@ impl Pool {
         roots: &(dyn Fn() -> Roots + Sync),
     ) -> Result<LiveSet, PoolError> {
         let mut found = LiveSet::unknown();
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READS_MAX {
             self.check_alive()?;
             let Some((entry, before)) = self.look(vseg) else { return Ok(LiveSet::default()) };
             let (entries, places) = match self.read_summaries(vseg, entry.summary).await {

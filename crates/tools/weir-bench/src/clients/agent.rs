@@ -24,7 +24,7 @@ use crate::spec::DatasetSpec;
 use crate::target::{Target, TargetError};
 
 /// Interval at which the agent checks its stop flag.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of connections; further connections wait in the kernel's backlog.
 const CONNECTIONS_MAX: usize = 16;
 
@@ -119,7 +119,7 @@ impl Agent {
                 let Some((stream, peer)) =
                     (!is_full).then(|| self.listener.accept().ok()).flatten()
                 else {
-                    std::thread::sleep(LOOK_EVERY);
+                    std::thread::sleep(POLL_INTERVAL);
                     continue;
                 };
                 let Ok(to_end) = stream.try_clone() else { continue };

@@ -30,7 +30,7 @@ const BARRIER_MAX: Duration = Duration::from_mins(10);
 const AHEAD_MAX: Duration = Duration::from_mins(1);
 /// Number of blocks in its client's part of the dataset that a session checks before the first
 /// write.
-const LOOKS: u64 = 8;
+const BLOCKS_CHECKED: u64 = 8;
 
 /// Function that opens a target, given the target's address.
 pub(super) type Opener =
@@ -230,8 +230,9 @@ fn look_at(
     let unit = content.block_bytes().max(info.block_bytes as usize);
     let blocks = (part.end - part.start) / unit as u64;
     let mut lane = target.lane(1, unit)?;
-    for look in 0..LOOKS.min(blocks) {
-        let offset = (part.start + blocks * look / LOOKS * unit as u64) / unit as u64 * unit as u64;
+    for look in 0..BLOCKS_CHECKED.min(blocks) {
+        let offset =
+            (part.start + blocks * look / BLOCKS_CHECKED * unit as u64) / unit as u64 * unit as u64;
         let kind = OpKind::Read;
         let op = Op { kind, offset, len_bytes: unit as u32, durable: false, source: 0 };
         do_one(&mut *lane, &info.address, &op, "read")?;

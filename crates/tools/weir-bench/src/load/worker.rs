@@ -41,7 +41,7 @@ const TRIES_MAX: u32 = 64;
 /// inexact.
 const SLEEP_SLACK: Duration = Duration::from_micros(150);
 /// Interval at which a worker that waits for the start checks whether the run was cancelled.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of operation kinds. Each stream has one class for each kind.
 const KINDS: usize = OpKind::ALL.len();
 
@@ -285,7 +285,7 @@ impl<'a> Worker<'a> {
                 return;
             }
             if left > SLEEP_SLACK {
-                std::thread::sleep(left.saturating_sub(SLEEP_SLACK).min(LOOK_EVERY));
+                std::thread::sleep(left.saturating_sub(SLEEP_SLACK).min(POLL_INTERVAL));
             } else {
                 std::hint::spin_loop();
             }

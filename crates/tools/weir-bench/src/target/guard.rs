@@ -19,11 +19,11 @@ use crate::content;
 use crate::spec::{DatasetSpec, OpKind};
 
 /// Size of one sample of the target's data.
-const LOOK_BYTES: u64 = 64 << 10;
-/// Number of samples at each end of a target. [`LOOKS_BETWEEN`] is the number of samples between
+const SAMPLE_BYTES: u64 = 64 << 10;
+/// Number of samples at each end of a target. [`INNER_SAMPLES`] is the number of samples between
 /// the ends.
-const LOOKS_AT_ENDS: u64 = 16;
-const LOOKS_BETWEEN: u64 = 64;
+const END_SAMPLES: u64 = 16;
+const INNER_SAMPLES: u64 = 64;
 
 /// Kind of data that a target contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,14 +110,14 @@ pub fn what_it_holds(target: &dyn Target) -> Result<Holds, TargetError> {
     let info = target.info();
     let unit = u64::from(info.block_bytes).max(content::GUARD_BLOCK_BYTES);
     let bytes = info.bytes - info.bytes % unit;
-    let look = LOOK_BYTES.min(bytes).next_multiple_of(unit).min(bytes);
+    let look = SAMPLE_BYTES.min(bytes).next_multiple_of(unit).min(bytes);
     if look == 0 || info.kind == "null" {
         return Ok(Holds::Nothing);
     }
     let last = bytes - look;
-    let from_start = (0..LOOKS_AT_ENDS).map(|n| n * look);
-    let to_end = (0..LOOKS_AT_ENDS).map(|n| last.saturating_sub(n * look));
-    let between = (0..LOOKS_BETWEEN).map(|n| last / LOOKS_BETWEEN * n);
+    let from_start = (0..END_SAMPLES).map(|n| n * look);
+    let to_end = (0..END_SAMPLES).map(|n| last.saturating_sub(n * look));
+    let between = (0..INNER_SAMPLES).map(|n| last / INNER_SAMPLES * n);
     let mut places: Vec<u64> =
         from_start.chain(to_end).chain(between).map(|at| at.min(last) / unit * unit).collect();
     places.sort_unstable();

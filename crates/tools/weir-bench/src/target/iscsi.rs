@@ -29,7 +29,7 @@ mod facts;
 use facts::Unit;
 
 /// Maximum interval between two checks for commands that got no response in time.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of receives in one `reap`, because a target may send NOPs endlessly.
 const RECEIVES_MAX: usize = 1024;
@@ -277,7 +277,7 @@ impl Lane for IscsiLane {
                 return self.send();
             }
             let now = Instant::now();
-            let mut limit = LOOK_EVERY;
+            let mut limit = POLL_INTERVAL;
             if let Wait::Until(until) = wait {
                 let left = until.saturating_duration_since(now);
                 if left.is_zero() {
@@ -291,7 +291,7 @@ impl Lane for IscsiLane {
             self.send()?;
             // Check for commands that got no response in time even while the target sends PDUs,
             // because these PDUs may answer no command.
-            if self.looked.elapsed() >= LOOK_EVERY {
+            if self.looked.elapsed() >= POLL_INTERVAL {
                 self.looked = now;
                 self.check_limit()?;
             }

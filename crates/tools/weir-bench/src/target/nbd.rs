@@ -55,7 +55,7 @@ const OPTION_BYTES_MAX: u32 = 8192;
 /// Interval between two connection attempts while the listen backlog of the server is full.
 const CONNECT_AGAIN: Duration = Duration::from_millis(20);
 /// Maximum sleep between two checks for a server that does not answer.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Size of the buffer that receives replies and small payloads.
 const RECEIVE_BYTES: usize = 64 << 10;
 
@@ -495,7 +495,7 @@ impl Lane for NbdLane {
                 return Ok(());
             }
             self.check_limit()?;
-            let mut timeout = LOOK_EVERY;
+            let mut timeout = POLL_INTERVAL;
             if let Wait::Until(until) = wait {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
