@@ -123,7 +123,7 @@ pub const MANAGEMENT_MAX: usize = 16;
 /// The target busy polls after a send only if the send answered at most this many commands. An
 /// initiator with more commands in flight has further requests queued, so busy polling gains
 /// nothing.
-pub const LINGER_COMMANDS_MAX: u64 = 2;
+pub const BUSY_POLL_COMMANDS_MAX: u64 = 2;
 
 /// Maximum number of sessions of one server. The remaining connections are reserved for logins, so
 /// that an initiator over the limit still receives its login status.

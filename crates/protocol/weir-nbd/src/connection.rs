@@ -23,7 +23,7 @@ use weir_net::{BusyPoll, MemoryGrant, Outgoing, Place, Signal};
 
 use crate::errno::errno;
 use crate::limits::{
-    BLOCK_BYTES, COPY_BYTES_MAX, EXTENTS_MAX, LINGER_REQUESTS_MAX, PIECE_BYTES, POOL_BYTES_MAX,
+    BLOCK_BYTES, BUSY_POLL_REQUESTS_MAX, COPY_BYTES_MAX, EXTENTS_MAX, PIECE_BYTES, POOL_BYTES_MAX,
     SEND_BYTES, SHARE_BYTES_MAX, SHARE_BYTES_MIN,
 };
 use crate::reply::{self, READ_HEADER_BYTES_MAX};
@@ -287,7 +287,7 @@ impl Connection {
     pub(crate) async fn busy_poll(&self) {
         let requests = self.requests.get();
         let answered = self.requests_answered.replace(requests);
-        if requests - answered > LINGER_REQUESTS_MAX || self.has_tasks() {
+        if requests - answered > BUSY_POLL_REQUESTS_MAX || self.has_tasks() {
             return;
         }
         let receives = self.receives.get();

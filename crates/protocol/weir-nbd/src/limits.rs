@@ -97,7 +97,7 @@ pub const EXTENTS_MAX: usize = 4096;
 
 /// Maximum number of requests that a send may answer if the server is to busy poll after it. A
 /// client that has more requests in flight keeps a queue, and busy polling gains nothing.
-pub const LINGER_REQUESTS_MAX: u64 = 2;
+pub const BUSY_POLL_REQUESTS_MAX: u64 = 2;
 
 /// Shortest read that the server sends directly from cached blocks. For a shorter read, a copy
 /// costs less than the additional parts of the send.

@@ -120,15 +120,15 @@ pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 /// Maximum duration of busy polling for the request that follows a reply. It equals the cost of a
 /// wake-up on a slow machine, so that polling for a slow client at most doubles the cost of the
 /// wait. Hypervisors poll equally long.
-pub const LINGER_MAX: Duration = Duration::from_micros(100);
+pub const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
-/// Number of waits in one period of busy polling. The first [`LINGER_TRIALS`] waits of each period
+/// Number of waits in one period of busy polling. The first [`BUSY_POLL_TRIALS`] waits of each period
 /// try the mode that was slower: sleeping, or polling.
-pub const LINGER_TURNS: u32 = 2048;
+pub const BUSY_POLL_PERIOD: u32 = 2048;
 
 /// Number of trial waits in each period: enough samples for an average, and so few that using the
 /// slower mode costs little.
-pub const LINGER_TRIALS: u32 = 16;
+pub const BUSY_POLL_TRIALS: u32 = 16;
 
 /// Send buffer size that the server requests for a unix socket, because the kernel does not grow
 /// this buffer automatically. A larger buffer means that the reply to a read of 1 MiB takes fewer

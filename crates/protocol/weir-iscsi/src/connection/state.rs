@@ -31,7 +31,7 @@ use super::sequence::{Admission, Sequence};
 use crate::connection::pending::{Exchange, Task, Waiting};
 use crate::error::IscsiError;
 use crate::limits::{
-    COMMANDS_MAX, HELD_BYTES_MAX, LINGER_COMMANDS_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
+    BUSY_POLL_COMMANDS_MAX, COMMANDS_MAX, HELD_BYTES_MAX, MANAGEMENT_MAX, REPLY_BYTES_MAX,
 };
 use crate::login::negotiated::Negotiated;
 use crate::target::session_table::Place;
@@ -322,7 +322,7 @@ impl Connection {
     pub(crate) async fn busy_poll(&self) {
         let commands = self.commands.get();
         let answered = self.commands_answered.replace(commands);
-        if commands - answered > LINGER_COMMANDS_MAX || self.is_running() {
+        if commands - answered > BUSY_POLL_COMMANDS_MAX || self.is_running() {
             return;
         }
         let receives = self.receives.get();

@@ -8,7 +8,7 @@
 //! far. A session polls only if polling is over 25 % faster, because polling uses CPU time.
 //!
 //! Invariant: a polling wait yields to the thread's other tasks and to io_uring completions, and
-//! sleeps after [`LINGER_MAX`].
+//! sleeps after [`BUSY_POLL_MAX`].
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crate::limits::{LINGER_MAX, LINGER_TRIALS, LINGER_TURNS};
+use crate::limits::{BUSY_POLL_MAX, BUSY_POLL_PERIOD, BUSY_POLL_TRIALS};
 
 /// Chooses between busy polling and sleeping, for one kind of event.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl BusyPoll {
     /// Starts a wait. Returns true if the wait should poll.
     fn begin(&self) -> bool {
         let turn = self.fair_queue.replace(self.fair_queue.get().wrapping_add(1));
-        let trial = turn % LINGER_TURNS < LINGER_TRIALS;
+        let trial = turn % BUSY_POLL_PERIOD < BUSY_POLL_TRIALS;
         let better_awake = 4 * self.awake.get().0 < 3 * self.asleep.get().0;
         let awake = better_awake != trial;
         self.waiting.set(Some((Instant::now(), awake)));
@@ -62,14 +62,14 @@ impl BusyPoll {
         }
     }
 
-    /// Waits for `event`. Polls for up to [`LINGER_MAX`], or sleeps.
+    /// Waits for `event`. Polls for up to [`BUSY_POLL_MAX`], or sleeps.
     pub async fn wait<T>(&self, event: impl Future<Output = T>) -> T {
         let mut event = pin!(event);
         let awake = self.begin();
         let start = Instant::now();
         let result = poll_fn(|context| {
             let polled = event.as_mut().poll(context);
-            if polled.is_pending() && awake && start.elapsed() < LINGER_MAX {
+            if polled.is_pending() && awake && start.elapsed() < BUSY_POLL_MAX {
                 context.waker().wake_by_ref();
             }
             polled
@@ -79,13 +79,13 @@ impl BusyPoll {
         result
     }
 
-    /// Polls while `quiet` returns true, for up to [`LINGER_MAX`]. Returns immediately if this wait
+    /// Polls while `quiet` returns true, for up to [`BUSY_POLL_MAX`]. Returns immediately if this wait
     /// should sleep. The caller then sleeps if necessary, and calls [`BusyPoll::end`].
     pub async fn while_quiet(&self, quiet: impl Fn() -> bool) {
         let awake = self.begin();
         let start = Instant::now();
         poll_fn(|context| {
-            if !awake || !quiet() || start.elapsed() >= LINGER_MAX {
+            if !awake || !quiet() || start.elapsed() >= BUSY_POLL_MAX {
                 return Poll::Ready(());
             }
             context.waker().wake_by_ref();
@@ -113,13 +113,13 @@ pub async fn yield_now() {
 mod tests {
     use super::*;
 
-    /// Number of polling waits among the last `LINGER_TURNS` waits, for waits of the given
+    /// Number of polling waits among the last `BUSY_POLL_PERIOD` waits, for waits of the given
     /// durations.
     fn awake_turns(awake_us: u64, asleep_us: u64) -> usize {
         weir_device::new_runtime().unwrap().block_on(async {
             let busy_poll = BusyPoll::default();
             let mut awake_turns = Vec::new();
-            for _ in 0..2 * LINGER_TURNS {
+            for _ in 0..2 * BUSY_POLL_PERIOD {
                 busy_poll.while_quiet(|| false).await;
                 let awake = busy_poll.waiting.get().is_some_and(|(_, awake)| awake);
                 let took = Duration::from_micros(if awake { awake_us } else { asleep_us });
@@ -127,16 +127,16 @@ mod tests {
                 busy_poll.end();
                 awake_turns.push(awake);
             }
-            awake_turns.iter().skip(LINGER_TURNS as usize).filter(|awake| **awake).count()
+            awake_turns.iter().skip(BUSY_POLL_PERIOD as usize).filter(|awake| **awake).count()
         })
     }
 
     #[test]
     fn polls_only_where_polling_is_over_25_percent_faster() {
-        let trials = LINGER_TRIALS as usize;
+        let trials = BUSY_POLL_TRIALS as usize;
         assert_eq!(awake_turns(2000, 5000), trials, "a client that takes its time");
         assert_eq!(awake_turns(450, 500), trials, "not worth the CPU");
-        assert_eq!(awake_turns(100, 500), LINGER_TURNS as usize - trials);
+        assert_eq!(awake_turns(100, 500), BUSY_POLL_PERIOD as usize - trials);
     }
 
     #[test]
