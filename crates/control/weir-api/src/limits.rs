@@ -195,24 +195,24 @@ pub const SEND_POLL_INTERVAL: Duration = Duration::from_secs(5);
 pub const EVENT_WAIT_MAX: Duration = Duration::from_secs(4);
 
 /// Delay of the response to the first wrong token from an address or user. Each further wrong token
-/// doubles the delay, up to [`GUESS_DELAY_MAX`].
-pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(250);
+/// doubles the delay, up to [`THROTTLE_DELAY_MAX`].
+pub const THROTTLE_DELAY_MIN: Duration = Duration::from_millis(250);
 
 /// Maximum delay of the response to a wrong token: less than the time that clients wait for a
 /// response.
-pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(8);
+pub const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(8);
 
 /// Time after the last wrong token of a sender after which its delay starts at the minimum again.
-pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
+pub const THROTTLE_RESET: Duration = Duration::from_mins(15);
 
 /// Maximum length of the path of a denied call in an event; longer paths are cut.
 pub const NOTED_PATH_CHARS_MAX: usize = 200;
 
 /// Maximum number of senders of wrong tokens that the server keeps in memory, about 100 KiB. A new
 /// sender replaces the oldest.
-pub const GUESSERS_MAX: usize = 1024;
+pub const THROTTLE_ENTRIES_MAX: usize = 1024;
 
 /// Maximum number of delayed responses to wrong tokens at the same time, of all senders together: a
 /// small part of [`CONNECTIONS_MAX`]. Further responses are not delayed. This is safe, because the
 /// 256 random bits of a token cannot be guessed; the delay only limits log output.
-pub const GUESSES_WAITING_MAX: usize = 8;
+pub const THROTTLED_MAX: usize = 8;

@@ -8,7 +8,7 @@
 //! - a token in a URL is refused, because logs and shell histories store URLs;
 //! - a request with a token has that token's rights, also over the unix socket;
 //! - a valid token causes no delay. The response to a wrong token is delayed, twice as long after
-//!   each further wrong token. At most [`GUESSES_WAITING_MAX`] responses are delayed at a time.
+//!   each further wrong token. At most [`THROTTLED_MAX`] responses are delayed at a time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,8 +25,8 @@ use weir_base::ErrorKind;
 
 use crate::caller::Caller;
 use crate::limits::{
-    GUESS_DELAY_MAX, GUESS_DELAY_MIN, GUESS_FORGOTTEN, GUESSERS_MAX, GUESSES_WAITING_MAX,
-    NOTED_PATH_CHARS_MAX,
+    NOTED_PATH_CHARS_MAX, THROTTLE_DELAY_MAX, THROTTLE_DELAY_MIN, THROTTLE_ENTRIES_MAX,
+    THROTTLE_RESET, THROTTLED_MAX,
 };
 use crate::unix_access::GROUP;
 use crate::wire::ApiError;
@@ -187,7 +187,7 @@ struct Seen {
 
 impl Default for AuthThrottle {
     fn default() -> Self {
-        Self { seen: Mutex::default(), waiting: Semaphore::new(GUESSES_WAITING_MAX) }
+        Self { seen: Mutex::default(), waiting: Semaphore::new(THROTTLED_MAX) }
     }
 }
 
@@ -196,16 +196,16 @@ impl AuthThrottle {
     /// delay of this response.
     fn note(&self, from: &str, now: Instant) -> (u64, Duration) {
         let mut seen = self.seen.lock();
-        seen.retain(|_, seen| now.duration_since(seen.last) < GUESS_FORGOTTEN);
+        seen.retain(|_, seen| now.duration_since(seen.last) < THROTTLE_RESET);
         let from = network(from);
-        if seen.len() >= GUESSERS_MAX && !seen.contains_key(&from) {
+        if seen.len() >= THROTTLE_ENTRIES_MAX && !seen.contains_key(&from) {
             let oldest = seen.iter().min_by_key(|(_, seen)| seen.last).map(|(key, _)| key.clone());
             oldest.and_then(|oldest| seen.remove(&oldest));
         }
         let entry = seen.entry(from).or_insert(Seen { times: 0, last: now });
         (entry.times, entry.last) = (entry.times + 1, now);
         let doublings = u32::try_from(entry.times - 1).unwrap_or(u32::MAX).min(16);
-        (entry.times, (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX))
+        (entry.times, (THROTTLE_DELAY_MIN * 2_u32.pow(doublings)).min(THROTTLE_DELAY_MAX))
     }
 
     /// Waits for the delay. If too many responses are already delayed, returns at once, so that
@@ -253,20 +253,20 @@ mod tests {
         let auth_throttle = AuthThrottle::default();
         let start = Instant::now();
         let note = |from: &str, at: Duration| auth_throttle.note(from, start + at);
-        assert_eq!(note("10.0.0.1", Duration::ZERO), (1, GUESS_DELAY_MIN));
-        assert_eq!(note("10.0.0.1", Duration::ZERO), (2, GUESS_DELAY_MIN * 2));
+        assert_eq!(note("10.0.0.1", Duration::ZERO), (1, THROTTLE_DELAY_MIN));
+        assert_eq!(note("10.0.0.1", Duration::ZERO), (2, THROTTLE_DELAY_MIN * 2));
         assert_eq!(note("10.0.0.2", Duration::ZERO).0, 1);
         assert_eq!(note("2001:db8::1", Duration::ZERO).0, 1);
         assert_eq!(note("2001:db8::ffff:1", Duration::ZERO).0, 2);
         for _ in 0..80 {
             note("10.0.0.1", Duration::ZERO);
         }
-        assert_eq!(note("10.0.0.1", Duration::ZERO).1, GUESS_DELAY_MAX);
-        assert_eq!(note("10.0.0.1", GUESS_FORGOTTEN), (1, GUESS_DELAY_MIN));
-        for number in 0..2 * GUESSERS_MAX {
+        assert_eq!(note("10.0.0.1", Duration::ZERO).1, THROTTLE_DELAY_MAX);
+        assert_eq!(note("10.0.0.1", THROTTLE_RESET), (1, THROTTLE_DELAY_MIN));
+        for number in 0..2 * THROTTLE_ENTRIES_MAX {
             note(&format!("user {number}"), Duration::ZERO);
         }
-        assert_eq!(auth_throttle.seen.lock().len(), GUESSERS_MAX);
+        assert_eq!(auth_throttle.seen.lock().len(), THROTTLE_ENTRIES_MAX);
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,9 +284,9 @@ mod tests {
         tokio::task::yield_now().await;
         assert_eq!(guess(Arc::clone(&checker), 8).await, Duration::ZERO);
         for wait in waiting {
-            assert!(wait.await.unwrap() >= GUESS_DELAY_MIN);
+            assert!(wait.await.unwrap() >= THROTTLE_DELAY_MIN);
         }
-        assert!(guess(checker, 9).await >= GUESS_DELAY_MIN, "the places were given back");
+        assert!(guess(checker, 9).await >= THROTTLE_DELAY_MIN, "the places were given back");
     }
 
     #[test]

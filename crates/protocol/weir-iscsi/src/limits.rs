@@ -152,19 +152,19 @@ pub const PEER_DISCOVERIES_MAX: usize = 16;
 pub const DISCOVERY_LIMIT: Duration = Duration::from_secs(30);
 
 /// Delay of the next CHAP response from an address after one wrong response from it. Each further
-/// wrong response doubles the delay, up to [`GUESS_DELAY_MAX`].
-pub const GUESS_DELAY_MIN: Duration = Duration::from_millis(100);
+/// wrong response doubles the delay, up to [`THROTTLE_DELAY_MAX`].
+pub const THROTTLE_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// Maximum delay of the next CHAP response after wrong responses from an address or for an account.
 /// An attacker then has one guess in 2 s, in place of a thousand guesses a second.
-pub const GUESS_DELAY_MAX: Duration = Duration::from_secs(2);
+pub const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Maximum time that a CHAP response waits in the throttle. After that the target refuses the
 /// login, well before [`LOGIN_LIMIT`], and the initiator can retry.
-pub const GUESS_WAIT_MAX: Duration = Duration::from_secs(5);
+pub const THROTTLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Time without a wrong CHAP response after which an address has no delay any more.
-pub const GUESS_FORGOTTEN: Duration = Duration::from_mins(15);
+pub const THROTTLE_RESET: Duration = Duration::from_mins(15);
 
 /// Number of entries in the table of addresses with wrong CHAP responses; the table takes 768 KiB.
 /// Even a large attack uses fewer addresses than that, so an initiator seldom shares an entry with
@@ -201,7 +201,7 @@ pub const KNOWN_WAITING_MAX: usize = 64;
 
 /// Maximum number of logins from one address that wait in the throttle. The target refuses further
 /// logins at once.
-pub const GUESSES_WAITING_MAX: usize = 16;
+pub const THROTTLED_MAX: usize = 16;
 
 /// Number of PDUs that the reader processes before it yields to the other tasks of its thread:
 /// about as many reads of 4 KiB as fill one send.

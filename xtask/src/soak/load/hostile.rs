@@ -37,7 +37,7 @@ const MIXED_DEPTH: u64 = 4;
 /// Number of iSCSI discovery sessions without authentication.
 const DISCOVERIES: usize = 300;
 /// Number of failed CHAP logins in a round, each from an address of its own.
-const GUESSES: usize = 200;
+const FAILED_LOGINS: usize = 200;
 /// Time for which a client keeps the connections of a round open.
 const HOLD: Duration = Duration::from_secs(20);
 /// Interval between two new connections of all hostile clients together: 1,000 connections per
@@ -73,7 +73,7 @@ const KINDS: &[(Kind, usize)] = &[
     (nbd_half_handshake, HALF),
     (nbd_noise, HALF),
     (iscsi_discovery, DISCOVERIES),
-    (iscsi_guess, GUESSES),
+    (iscsi_guess, FAILED_LOGINS),
     (iscsi_noise, HALF),
     (iscsi_silent, IDLE),
     (api_silent, IDLE),

@@ -8,7 +8,7 @@
 //! - on any number of connections, the target checks a response only after all its delays;
 //! - the tables have [`ADDRESS_PLACES`], [`ACCOUNT_PLACES`] and at most [`KNOWN_MAX`] entries; only
 //!   a correct response adds an entry to the table of known accounts;
-//! - at most [`GUESSES_WAITING_MAX`] logins wait for one entry of the address table, and at most
+//! - at most [`THROTTLED_MAX`] logins wait for one entry of the address table, and at most
 //!   [`KNOWN_WAITING_MAX`] for one known account.
 
 use std::hash::{BuildHasher, RandomState};
@@ -20,8 +20,8 @@ use weir_net::PeerKey;
 
 use crate::limits::{
     ACCOUNT_PLACES, ADDRESS_PLACES, CLEAN_ACCOUNT_INTERVAL, CLEAN_INTERVAL, DIRTY_INTERVAL,
-    GUESS_DELAY_MAX, GUESS_DELAY_MIN, GUESS_FORGOTTEN, GUESS_WAIT_MAX, GUESSES_WAITING_MAX,
-    KNOWN_INTERVAL, KNOWN_MAX, KNOWN_WAITING_MAX,
+    KNOWN_INTERVAL, KNOWN_MAX, KNOWN_WAITING_MAX, THROTTLE_DELAY_MAX, THROTTLE_DELAY_MIN,
+    THROTTLE_RESET, THROTTLE_WAIT_MAX, THROTTLED_MAX,
 };
 
 /// Throttle for the CHAP responses of one server.
@@ -31,7 +31,7 @@ use crate::limits::{
 ///
 /// - a wrong response delays the next response from the same address, and the next response for the
 ///   same account (initiator and target) from any address that gave a wrong response. Each wrong
-///   response doubles the delay, up to [`GUESS_DELAY_MAX`];
+///   response doubles the delay, up to [`THROTTLE_DELAY_MAX`];
 /// - for one account, the target checks one response in each [`CLEAN_ACCOUNT_INTERVAL`] from all
 ///   addresses without a wrong response. Each guessing address has only one such attempt, so
 ///   guessers do not lock out an initiator after a restart of the server;
@@ -106,16 +106,16 @@ struct Known {
 }
 
 impl Place {
-    /// Returns true if the entry counted a wrong response within [`GUESS_FORGOTTEN`].
+    /// Returns true if the entry counted a wrong response within [`THROTTLE_RESET`].
     fn is_dirty(&self, now: Instant) -> bool {
-        self.last.is_some_and(|last| now.duration_since(last) < GUESS_FORGOTTEN)
+        self.last.is_some_and(|last| now.duration_since(last) < THROTTLE_RESET)
     }
 
     /// Earliest time at which the target checks the next response for this entry; `None` means at
     /// once.
     fn next(&self, now: Instant) -> Option<Instant> {
         let doublings = self.times.saturating_sub(1).min(16);
-        let delay = (GUESS_DELAY_MIN * 2_u32.pow(doublings)).min(GUESS_DELAY_MAX);
+        let delay = (THROTTLE_DELAY_MIN * 2_u32.pow(doublings)).min(THROTTLE_DELAY_MAX);
         self.last.filter(|_| self.is_dirty(now)).map(|last| last + delay)
     }
 
@@ -162,10 +162,10 @@ impl AuthThrottle {
     }
 
     /// Waits until the target may check a response. Returns false if the wait would exceed
-    /// [`GUESS_WAIT_MAX`] or too many logins wait. After it returned true, the caller must not
+    /// [`THROTTLE_WAIT_MAX`] or too many logins wait. After it returned true, the caller must not
     /// await before it calls [`Self::failed`] or [`Self::proved`].
     pub(crate) async fn wait(&self, who: Guesser) -> bool {
-        let deadline = Instant::now() + GUESS_WAIT_MAX;
+        let deadline = Instant::now() + THROTTLE_WAIT_MAX;
         let mut waiting = None;
         loop {
             let now = Instant::now();
@@ -259,7 +259,7 @@ impl<'g> Waiting<'g> {
         let as_known = state.known.contains_key(&who.known);
         let (waiting, most) = match state.known.get_mut(&who.known) {
             Some(known) => (&mut known.waiting, KNOWN_WAITING_MAX),
-            None => (&mut state.addresses.at_mut(who.address).waiting, GUESSES_WAITING_MAX),
+            None => (&mut state.addresses.at_mut(who.address).waiting, THROTTLED_MAX),
         };
         if usize::from(*waiting) >= most {
             return None;
@@ -333,8 +333,8 @@ mod tests {
         assert_eq!(auth_throttle.admission(same, start), Admission::Now);
         auth_throttle.failed(same, start);
         let delays = [
-            (same, GUESS_DELAY_MIN),
-            (other_account, GUESS_DELAY_MIN),
+            (same, THROTTLE_DELAY_MIN),
+            (other_account, THROTTLE_DELAY_MIN),
             (other_address, CLEAN_ACCOUNT_INTERVAL),
         ];
         for (who, delay) in delays {
@@ -348,15 +348,15 @@ mod tests {
             Admission::After(delay) => delay,
             Admission::Now => Duration::ZERO,
         };
-        assert!(delay(same) >= GUESS_DELAY_MAX, "{:?}", delay(same));
+        assert!(delay(same) >= THROTTLE_DELAY_MAX, "{:?}", delay(same));
         // An address that gave a wrong response, even for another account, also has the delay of
         // this account.
         auth_throttle.failed(
             Guesser { account: (same.account + 1) % ACCOUNT_PLACES, ..other_address },
             start,
         );
-        assert!(delay(other_address) >= GUESS_DELAY_MAX, "{:?}", delay(other_address));
-        assert_eq!(auth_throttle.admission(same, start + GUESS_FORGOTTEN), Admission::Now);
+        assert!(delay(other_address) >= THROTTLE_DELAY_MAX, "{:?}", delay(other_address));
+        assert_eq!(auth_throttle.admission(same, start + THROTTLE_RESET), Admission::Now);
     }
 
     // Regression: guessers at 3,000 addresses could try 1,486 secrets a second.
@@ -368,7 +368,7 @@ mod tests {
         let one = |_| "victim".to_owned();
         let looked_at =
             guessed(&AuthThrottle::default(), addresses.clone(), one, Instant::now(), time);
-        let most = per_minute(GUESS_DELAY_MAX) + per_minute(CLEAN_ACCOUNT_INTERVAL);
+        let most = per_minute(THROTTLE_DELAY_MAX) + per_minute(CLEAN_ACCOUNT_INTERVAL);
         // The first few delays are shorter than the longest one, so allow a few more responses.
         assert!(looked_at <= most + 6, "{looked_at} of one account, {most} at most");
         let each = |address| format!("account {address}");
@@ -436,7 +436,7 @@ mod tests {
             auth_throttle
                 .failed(auth_throttle.guesser(peer(number), &number.to_string(), "t"), start);
         }
-        let at = start + GUESS_DELAY_MIN;
+        let at = start + THROTTLE_DELAY_MIN;
         assert_ne!(auth_throttle.admission(first, at), Admission::Now);
         assert_eq!(
             auth_throttle.admission(auth_throttle.guesser(peer(0), "known", "t"), at),
@@ -454,7 +454,7 @@ mod tests {
         let who = auth_throttle.guesser(peer(1), "a", "t");
         let all = || std::iter::from_fn(|| Waiting::enter(&auth_throttle, who)).collect::<Vec<_>>();
         let waiting = all();
-        assert_eq!(waiting.len(), GUESSES_WAITING_MAX);
+        assert_eq!(waiting.len(), THROTTLED_MAX);
         // Logins to a known account have a limit of their own.
         auth_throttle.proved(who, Instant::now());
         let known = all();
