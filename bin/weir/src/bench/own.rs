@@ -20,7 +20,7 @@ use crate::cli::base::remote::RootRemote;
 use crate::cli::base::session::Session;
 
 /// Time limit in seconds for each response of the server.
-const PATIENCE_S: u64 = 2;
+const RESPONSE_TIMEOUT_S: u64 = 2;
 
 /// Asks the server for the properties of the target that the user has not stated, and adds them to
 /// the run.
@@ -28,7 +28,7 @@ pub(super) fn ask(spec: &mut RunSpec, address: &Address, named: &str) {
     if !matches!(address, Address::Nbd(_) | Address::Iscsi(_)) {
         return;
     }
-    let remote = RootRemote { timeout: Some(PATIENCE_S), ..RootRemote::default() };
+    let remote = RootRemote { timeout: Some(RESPONSE_TIMEOUT_S), ..RootRemote::default() };
     let Ok(session) = Session::open(&remote, &RootRemote::default()) else { return };
     let Ok(Some(volume)) = volume_at(&session, address, named) else { return };
     if let Ok((cache_bytes, pool, volume)) = look(&session, &volume) {

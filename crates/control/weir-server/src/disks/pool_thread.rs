@@ -31,7 +31,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A closing pool is suspended after a disk was unresponsive for this long. The close also writes
 /// data that no client has flushed, and a disk that is busy with other work may need several
 /// seconds.
-pub(crate) const CLOSE_SILENT: Duration = Duration::from_secs(5);
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Error message for calls on a pool that was closed by force.
 const LET_GO: &str = "the pool's disks were unresponsive and the pool was closed by force";
@@ -162,8 +162,8 @@ impl OpenPool {
     }
 
     /// Describes the disks that have completed no I/O for `limit` while operations are in flight.
-    pub(crate) fn silent_disks(&self, limit: Duration) -> Vec<String> {
-        let silent = self.engine.pool().silent_disks(limit);
+    pub(crate) fn unresponsive_disks(&self, limit: Duration) -> Vec<String> {
+        let silent = self.engine.pool().unresponsive_disks(limit);
         let report = |(disk, time): &(String, Duration)| {
             format!("{disk} has completed no I/O for {} s", time.as_secs())
         };
@@ -189,7 +189,7 @@ impl OpenPool {
                 joined = &mut join => break joined,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            fail_io_if_unresponsive(&self.engine, CLOSE_SILENT);
+            fail_io_if_unresponsive(&self.engine, CLOSE_TIMEOUT);
         };
         let alive = self.engine.pool().check_alive();
         match joined {
@@ -202,7 +202,7 @@ impl OpenPool {
 /// Suspends a pool if one of its disks was unresponsive for `limit`, and fails all waits for its
 /// disks. Returns whether the pool was suspended.
 pub(crate) fn fail_io_if_unresponsive(engine: &Engine, limit: Duration) -> bool {
-    let silent = !engine.pool().silent_disks(limit).is_empty();
+    let silent = !engine.pool().unresponsive_disks(limit).is_empty();
     if silent {
         engine.abandon(&LET_GO);
     }

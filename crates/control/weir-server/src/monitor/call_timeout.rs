@@ -46,7 +46,7 @@ impl CallTimeout {
             return None;
         }
         let goes_on = format!("the call continues; 'weir pool history {pool}' shows its outcome");
-        if let Some(silent) = manager.silent_disks(pool) {
+        if let Some(silent) = manager.unresponsive_disks(pool) {
             if silent.is_empty() {
                 return None;
             }

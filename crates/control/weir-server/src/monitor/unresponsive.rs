@@ -20,17 +20,17 @@ use weir_base::limits::DISK_UNRESPONSIVE;
 
 use crate::access::activity::Activity;
 use crate::answer::pool_status;
-use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool, fail_io_if_unresponsive};
+use crate::disks::pool_thread::{CLOSE_TIMEOUT, OpenPool, fail_io_if_unresponsive};
 use crate::state::saved_state::SavedPool;
 use crate::state::server::{Entry, Manager};
 
 /// Time without disk progress after which a starting server stops waiting for a pool; the pool is
 /// opened in the background.
-const OPEN_PATIENCE: Duration = Duration::from_secs(4);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 /// Minimum time from the stop signal to the first suspension of a pool.
-const END_PATIENCE: Duration = Duration::from_secs(4);
+const END_SUSPEND_DELAY: Duration = Duration::from_secs(4);
 /// Time from the stop signal after which the shorter limit [`DISK_UNRESPONSIVE`] for suspending a
-/// pool replaces [`CLOSE_SILENT`].
+/// pool replaces [`CLOSE_TIMEOUT`].
 const END_HURRY: Duration = Duration::from_secs(8);
 /// Time from the stop signal at which a server that has suspended a pool exits, even if calls still
 /// run.
@@ -109,9 +109,9 @@ impl Manager {
 
     /// Describes the unresponsive disks of an open pool, each with the time for which it has been
     /// unresponsive; `None` if no pool of this name is open.
-    pub(crate) fn silent_disks(&self, pool: &str) -> Option<Vec<String>> {
+    pub(crate) fn unresponsive_disks(&self, pool: &str) -> Option<Vec<String>> {
         let open = self.pool(pool).ok()?;
-        Some(open.silent_disks(DISK_UNRESPONSIVE))
+        Some(open.unresponsive_disks(DISK_UNRESPONSIVE))
     }
 
     /// Stops I/O to legs that were unresponsive for `limit`, in all vdevs that have enough other
@@ -139,7 +139,7 @@ impl Manager {
         }
         for (mut task, activity) in opening {
             let (mut progress, mut since) = (activity.progress(), Instant::now());
-            while since.elapsed() < OPEN_PATIENCE {
+            while since.elapsed() < OPEN_TIMEOUT {
                 tokio::select! {
                     _ = &mut task => break,
                     () = tokio::time::sleep(POLL_INTERVAL) => {}
@@ -204,7 +204,7 @@ impl Manager {
                 done = &mut sync => return done,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
-            let silent = pool.silent_disks(DISK_UNRESPONSIVE);
+            let silent = pool.unresponsive_disks(DISK_UNRESPONSIVE);
             if !silent.is_empty() {
                 let message = format!("pool {name} does not answer: {}", silent.join(", "));
                 return Err(ApiError::new(ErrorKind::Unavailable, message).with_action(format!(
@@ -256,8 +256,8 @@ impl Manager {
 /// the stop signal `elapsed` ago. `None`: it is too early to suspend a pool.
 fn silence_limit(elapsed: Duration) -> Option<Duration> {
     match elapsed {
-        elapsed if elapsed < END_PATIENCE => None,
-        elapsed if elapsed < END_HURRY => Some(CLOSE_SILENT),
+        elapsed if elapsed < END_SUSPEND_DELAY => None,
+        elapsed if elapsed < END_HURRY => Some(CLOSE_TIMEOUT),
         _ => Some(DISK_UNRESPONSIVE),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The removal itself is in `exports` and `targets`.
 //!
-//! Invariant: the check waits up to [`MOMENT`] for clients that have just disconnected; the error
+//! Invariant: the check waits up to [`DISCONNECT_GRACE`] for clients that have just disconnected; the error
 //! names clients that remain.
 
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::state::server::Manager;
 
 /// Maximum time that the check waits for clients to disconnect. A client that has disconnected is
 /// counted until another thread has closed its socket.
-const MOMENT: Duration = Duration::from_secs(1);
+const DISCONNECT_GRACE: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Maximum number of clients that an error message names.
 const NAMED_MAX: usize = 4;
@@ -90,7 +90,7 @@ async fn gone(count: impl Fn() -> usize) -> usize {
     let mut waited = Duration::ZERO;
     loop {
         let left = count();
-        if left == 0 || waited >= MOMENT {
+        if left == 0 || waited >= DISCONNECT_GRACE {
             return left;
         }
         tokio::time::sleep(POLL_INTERVAL).await;

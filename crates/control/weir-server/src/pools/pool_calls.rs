@@ -28,7 +28,7 @@ use crate::answer::errors::{api_error, internal, not_found};
 use crate::answer::names::guid;
 use crate::answer::pool_status;
 use crate::disks::identity::IDENTITY;
-use crate::disks::pool_thread::{CLOSE_SILENT, OpenPool};
+use crate::disks::pool_thread::{CLOSE_TIMEOUT, OpenPool};
 use crate::disks::{flush_check, open_disks};
 use crate::exports::export_calls::Of;
 use crate::state::saved_state::SavedPool;
@@ -235,7 +235,7 @@ impl Manager {
                 Err(shared) if Instant::now() < deadline => pool = shared,
                 Err(_) => return Err(ApiError::new(ErrorKind::Busy, "a call still uses the pool")),
             }
-            pool.fail_io_if_unresponsive(CLOSE_SILENT);
+            pool.fail_io_if_unresponsive(CLOSE_TIMEOUT);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

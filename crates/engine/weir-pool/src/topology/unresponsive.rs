@@ -25,7 +25,7 @@ const OPEN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 impl Pool {
     /// Disks that have requests in flight and completed none for `limit`. Such a disk delays
     /// commits and flushes, even if it was taken offline after the requests were issued.
-    pub fn silent_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
+    pub fn unresponsive_disks(&self, limit: Duration) -> Vec<(String, Duration)> {
         let legs = self.vdevs.legs();
         let legs = legs.filter_map(|leg| Some((leg.path().to_owned(), leg.silent()?)));
         let departed = self.departed();
