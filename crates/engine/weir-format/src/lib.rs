@@ -41,7 +41,7 @@ pub use compression::{Codec, compression_of_code};
 pub use damage::{DamageRecord, DamagedPart, DamagedRange, PoolPart};
 pub use dataset::{
     ANCESTORS_MAX, Ancestor, BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState,
-    Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, ObjectTable, Origin, Receiving,
+    Descent, HOLD_BYTES_MAX, HOLDS_MAX, ObjectTable, Origin, Receiving, SnapshotFields,
 };
 pub use error::FormatError;
 pub use features::{Feature, Features};

@@ -134,7 +134,7 @@ fn receiving_objects() -> DatasetRecord {
 }
 
 fn snapshot() -> DatasetRecord {
-    let moment = Moment {
+    let moment = SnapshotFields {
         of: DatasetId(3),
         txg: Txg(8),
         guid: 0x1234,

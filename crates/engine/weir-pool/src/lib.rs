@@ -57,7 +57,7 @@ pub use state::damage::DamageList;
 pub use state::dedupe_index::{HintFigures, SLOT_BYTES as HINT_BYTES};
 pub use state::lost_nodes::DiskAddress;
 pub use state::lost_nodes::WrongCount;
-pub use state::moment::PoolMoment;
+pub use state::moment::HistoryPoint;
 pub use state::pool::Pool;
 pub use state::scans::{ScanPace, ScanPlace, ScanState, ScanStatus};
 pub use topology::claim::refuse_owned;

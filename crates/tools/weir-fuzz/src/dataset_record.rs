@@ -11,8 +11,8 @@ use weir_base::{BLOCK_BYTES, DatasetId, ObjectId, RecordSize, Txg};
 use weir_forge::images::MIRROR_V8;
 use weir_forge::{Disks, Kind, Map};
 use weir_format::{
-    Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, Moment, ObjectTable,
-    Origin, PoolRecord, Properties, Receiving, TreeRoot,
+    Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, ObjectTable, Origin,
+    PoolRecord, Properties, Receiving, SnapshotFields, TreeRoot,
 };
 
 use crate::valid::{padded, trimmed};
@@ -76,7 +76,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let (of, txg, guid) = (DatasetId(3), Txg(8), 5);
     let holds = vec!["backup".to_owned()];
-    let moment = Moment { of, txg, guid, holds, unique_units: None };
+    let moment = SnapshotFields { of, txg, guid, holds, unique_units: None };
     let snapshot = DatasetRecord { kind: DatasetKind::Snapshot(moment), ..volume.clone() };
     let objects = Some(ObjectTable { freed_object: 4, layer: [5; ObjectTable::LAYER_BYTES] });
     let mut resumed = volume.clone();

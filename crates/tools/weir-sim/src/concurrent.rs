@@ -18,7 +18,7 @@ use crate::history::Tag;
 
 /// Logical time within one [`ConcurrentChanges`]; the begin and the end of each change have
 /// different times.
-pub(crate) type Moment = usize;
+pub(crate) type LogicalTime = usize;
 
 /// Source of a clone.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Change {
     pub(crate) to: Range<usize>,
     pub(crate) what: What,
     /// Logical time of the acknowledgement; `None` before it.
-    pub(crate) ended: Option<Moment>,
+    pub(crate) ended: Option<LogicalTime>,
     /// If true, the change is durable: every recovery must contain it.
     is_promised: bool,
 }
@@ -58,18 +58,18 @@ pub(crate) struct Change {
 /// Changes of one volume by the time at which each began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConcurrentChanges {
-    changes: BTreeMap<Moment, Change>,
-    now: Moment,
+    changes: BTreeMap<LogicalTime, Change>,
+    now: LogicalTime,
 }
 
 impl ConcurrentChanges {
-    fn tick(&mut self) -> Moment {
+    fn tick(&mut self) -> LogicalTime {
         self.now += 1;
         self.now
     }
 
     /// Records the begin of a change.
-    pub(crate) fn begin(&mut self, to: Range<usize>, what: What) -> Moment {
+    pub(crate) fn begin(&mut self, to: Range<usize>, what: What) -> LogicalTime {
         let began = self.tick();
         self.changes.insert(began, Change { to, what, ended: None, is_promised: false });
         began
@@ -77,7 +77,7 @@ impl ConcurrentChanges {
 
     /// Records the acknowledgement of a change. `entries`: current number of entries in the history
     /// of the volume from which a clone copies.
-    pub(crate) fn end(&mut self, began: Moment, entries: usize) {
+    pub(crate) fn end(&mut self, began: LogicalTime, entries: usize) {
         let now = self.tick();
         let change = self.changes.get_mut(&began).expect("it was asked for");
         change.ended = Some(now);
@@ -91,17 +91,17 @@ impl ConcurrentChanges {
     }
 
     /// Removes a refused change, which has no effect.
-    pub(crate) fn refuse(&mut self, began: Moment) {
+    pub(crate) fn refuse(&mut self, began: LogicalTime) {
         self.changes.remove(&began);
     }
 
     /// Records the begin of a flush or a read; returns its logical time.
-    pub(crate) fn moment(&mut self) -> Moment {
+    pub(crate) fn moment(&mut self) -> LogicalTime {
         self.tick()
     }
 
     /// Records the end of a flush that began at `then`.
-    pub(crate) fn flushed(&mut self, then: Moment) {
+    pub(crate) fn flushed(&mut self, then: LogicalTime) {
         let ended = |change: &&mut Change| change.ended.is_some_and(|end| end < then);
         self.changes.values_mut().filter(ended).for_each(|change| change.is_promised = true);
     }
@@ -130,7 +130,7 @@ impl ConcurrentChanges {
         &self,
         (before, all): (&[Tag], &[Book]),
         found: (usize, &[Tag]),
-        then: Moment,
+        then: LogicalTime,
     ) -> bool {
         self.shows(before, found, all, |change| change.ended.is_some_and(|end| end < then))
     }
@@ -173,8 +173,8 @@ impl ConcurrentChanges {
 
 /// A change, as a step in the search for an order of all changes.
 struct Step {
-    began: Moment,
-    ended: Option<Moment>,
+    began: LogicalTime,
+    ended: Option<LogicalTime>,
     to: Range<usize>,
     becomes: Becomes,
 }
@@ -187,7 +187,7 @@ enum Becomes {
 }
 
 impl Step {
-    fn of(began: Moment, change: &Change, all: &[Book]) -> Self {
+    fn of(began: LogicalTime, change: &Change, all: &[Book]) -> Self {
         let Change { to, what, ended, .. } = change.clone();
         let becomes = match what {
             What::Written(tags) => Becomes::OneOf(vec![tags]),

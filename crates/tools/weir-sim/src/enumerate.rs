@@ -17,7 +17,7 @@ use std::sync::Arc;
 use weir_base::Guid;
 use weir_dataset::Engine;
 use weir_device::{Device, DeviceOp};
-use weir_pool::{ImportOptions, PoolMoment};
+use weir_pool::{HistoryPoint, ImportOptions};
 
 use crate::check;
 use crate::coverage::{Coverage, CoveragePoint, covered, note};
@@ -118,7 +118,7 @@ struct Cut {
     absent: Vec<usize>,
     /// The newest txg that an engine of this pool has seen. A recovery must not open an older
     /// state, and must not refuse the disks because of this txg.
-    seen: Option<PoolMoment>,
+    seen: Option<HistoryPoint>,
 }
 
 /// The engine that runs in a world, shared with the step hook.
@@ -414,7 +414,7 @@ fn note_if(whether: bool, met: CoveragePoint) {
 async fn open(
     scenario: &Scenario,
     world: &SimWorld,
-    (absent, newest_seen): (&[usize], Option<PoolMoment>),
+    (absent, newest_seen): (&[usize], Option<HistoryPoint>),
     import_epoch: u64,
 ) -> Result<Arc<Engine>, weir_dataset::DatasetError> {
     let disks: Vec<Arc<dyn Device>> = world.devices();

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use weir_base::{Guid, Txg};
 use weir_dataset::Engine;
-use weir_pool::{ImportOptions, LegState, LegStatus, PoolError, PoolMoment, VdevStatus, discover};
+use weir_pool::{
+    HistoryPoint, ImportOptions, LegState, LegStatus, PoolError, VdevStatus, discover,
+};
 
 use crate::check;
 use crate::coverage::{CoveragePoint, note};
@@ -157,7 +159,7 @@ pub(crate) fn judge_alone(
     scenario: &Scenario,
     seed: u64,
     earlier: &Earlier,
-    seen: Option<PoolMoment>,
+    seen: Option<HistoryPoint>,
 ) -> Result<(), String> {
     let mut rng = Rng::new(seed).stream("old alone", 0);
     let kept = earlier.0.borrow();

@@ -19,7 +19,7 @@ use weir_dataset::{DatasetError, Engine, Volume};
 
 use crate::admin::Admin;
 use crate::check::read_tags;
-use crate::concurrent::{ConcurrentChanges, Moment, Source, What};
+use crate::concurrent::{ConcurrentChanges, LogicalTime, Source, What};
 use crate::coverage::{CoveragePoint, note};
 use crate::error::Stop;
 use crate::executor::Executor;
@@ -264,7 +264,7 @@ impl Party {
     /// Records the engine's response to a change in the executor step of the response.
     fn ended(
         &self,
-        began: Moment,
+        began: LogicalTime,
         entries: usize,
         done: Result<(), DatasetError>,
     ) -> Result<(), Stop> {

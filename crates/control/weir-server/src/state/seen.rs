@@ -14,11 +14,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use weir_api::ApiError;
 use weir_base::{ErrorKind, Guid, Txg};
-use weir_pool::{Pool, PoolMoment};
+use weir_pool::{HistoryPoint, Pool};
 
 use crate::state::pool_file::{Entry, PoolFile};
 
-/// The stored form of a [`PoolMoment`].
+/// The stored form of a [`HistoryPoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
     opening: u64,
@@ -52,9 +52,9 @@ impl SeenFile {
     }
 
     /// Returns the newest import epoch and txg that are stored for a pool.
-    pub(crate) fn of(&self, pool: u64) -> Option<PoolMoment> {
+    pub(crate) fn of(&self, pool: u64) -> Option<HistoryPoint> {
         let Stored { opening, txg, unix_ms } = *self.0.pools.get(&pool)?;
-        Some(PoolMoment { import_epoch: Guid(opening), txg: Txg(txg), unix_ms })
+        Some(HistoryPoint { import_epoch: Guid(opening), txg: Txg(txg), unix_ms })
     }
 
     /// True if the newest txg of a pool must be stored now. The interval is ten seconds. While the
@@ -70,7 +70,7 @@ impl SeenFile {
     /// # Durability
     /// The entry survives any crash once this function returns.
     pub(crate) fn record(&mut self, pool: &Pool) -> Result<(), ApiError> {
-        let PoolMoment { import_epoch: opening, txg, unix_ms } = pool.moment();
+        let HistoryPoint { import_epoch: opening, txg, unix_ms } = pool.moment();
         let seen = Stored { opening: opening.0, txg: txg.0, unix_ms };
         self.0.record(pool.guid().0, seen).map_err(|error| {
             let message = format!("cannot save {}: {error}", self.0.path.display());
@@ -94,7 +94,7 @@ mod tests {
         file.0.pools.insert(7, Stored { opening: 1, txg: 2, unix_ms: 3 });
         replace_file(&file.0.path, &serde_json::to_vec(&file.0.pools).unwrap()).unwrap();
         let read = SeenFile::load(dir.path()).unwrap();
-        let moment = PoolMoment { import_epoch: Guid(1), txg: Txg(2), unix_ms: 3 };
+        let moment = HistoryPoint { import_epoch: Guid(1), txg: Txg(2), unix_ms: 3 };
         assert_eq!(read.of(7), Some(moment));
         fs::write(dir.path().join("seen.json"), "{").unwrap();
         let error = SeenFile::load(dir.path()).unwrap_err();

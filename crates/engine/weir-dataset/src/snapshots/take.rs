@@ -16,8 +16,8 @@ use weir_base::{DatasetId, Txg};
 use weir_codec::checksum::xxh3_64;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{
-    ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Moment,
-    Origin,
+    ANCESTORS_MAX, Ancestor, DatasetKind, DatasetRecord, DatasetState, Descent, HOLDS_MAX, Origin,
+    SnapshotFields,
 };
 use weir_pool::DiffSpec;
 
@@ -181,7 +181,7 @@ impl Engine {
         let id = self.new_dataset();
         let created_unix_ms = self.core.pool.clock().unix_ms();
         let unique = [self.core.pool.guid().0, id.0, created_unix_ms].map(u64::to_le_bytes);
-        let moment = Moment {
+        let moment = SnapshotFields {
             of: of.id,
             txg: self.core.open_txg(),
             guid: xxh3_64(&[&unique[0], &unique[1], &unique[2]]),

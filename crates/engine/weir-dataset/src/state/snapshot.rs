@@ -14,7 +14,7 @@ use std::sync::Weak;
 
 use weir_base::{DatasetId, ObjectId, Txg};
 use weir_format::layout::PACK_BYTES;
-use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
+use weir_format::{DatasetKind, DatasetRecord, DatasetState, Descent, SnapshotFields};
 use weir_pool::{Delta, EarlierSnapshots, Objects, Place, SnapshotChain, Version};
 
 use crate::error::DatasetError;
@@ -40,11 +40,11 @@ impl Snapshot {
         Self { record, dirty, kept: false, view: Weak::new() }
     }
 
-    pub(crate) fn moment(&self) -> &Moment {
+    pub(crate) fn moment(&self) -> &SnapshotFields {
         moment(&self.record)
     }
 
-    pub(crate) fn moment_mut(&mut self) -> &mut Moment {
+    pub(crate) fn moment_mut(&mut self) -> &mut SnapshotFields {
         match &mut self.record.kind {
             DatasetKind::Snapshot(moment) => moment,
             _ => unreachable!("only snapshots are in a volume's list"),
@@ -84,7 +84,7 @@ impl Snapshot {
 }
 
 /// Snapshot-specific part of a snapshot's directory entry.
-pub(crate) fn moment(record: &DatasetRecord) -> &Moment {
+pub(crate) fn moment(record: &DatasetRecord) -> &SnapshotFields {
     match &record.kind {
         DatasetKind::Snapshot(moment) => moment,
         _ => unreachable!("asked of snapshots alone"),

@@ -8,7 +8,7 @@ use weir_base::{DatasetId, ObjectId, RecordSize, Txg};
 
 use super::record::{
     ANCESTORS_MAX, Ancestor, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent,
-    HOLD_BYTES_MAX, HOLDS_MAX, Moment, ObjectTable, Origin, Receiving,
+    HOLD_BYTES_MAX, HOLDS_MAX, ObjectTable, Origin, Receiving, SnapshotFields,
 };
 use crate::bytes::{Reader, Writer};
 use crate::error::FormatError;
@@ -219,10 +219,10 @@ impl Bookmark {
     }
 }
 
-/// Encoding of an unknown [`Moment::unique_units`].
+/// Encoding of an unknown [`SnapshotFields::unique_units`].
 const UNKNOWN: u64 = u64::MAX;
 
-impl Moment {
+impl SnapshotFields {
     pub(super) fn write(&self, w: &mut Writer) {
         w.u64(self.of.0);
         w.u64(self.txg.0);

@@ -8,7 +8,7 @@ use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 use super::body::Tree;
 use super::record::{
     ANCESTORS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, HOLD_BYTES_MAX,
-    HOLDS_MAX, Moment, ObjectTable,
+    HOLDS_MAX, ObjectTable, SnapshotFields,
 };
 use super::v8;
 use crate::bytes::{Reader, Writer};
@@ -34,7 +34,7 @@ const FIXED_BYTES: usize = 8 + 1 + 1 + 8 + 8 + 2 + 2;
 const TEXT_BYTES: usize = 2 + NAME_BYTES_MAX;
 const TREE_BYTES: usize = 8 + 1 + TreeRoot::BYTES + 6 * 8;
 const DESCENT_BYTES: usize = 3 * 8 + 1 + ANCESTORS_MAX * 16 + 1 + 5 * 8;
-const MOMENT_BYTES: usize = 4 * 8 + 1 + HOLDS_MAX * (2 + HOLD_BYTES_MAX);
+const SNAPSHOT_FIELDS_BYTES: usize = 4 * 8 + 1 + HOLDS_MAX * (2 + HOLD_BYTES_MAX);
 // The longest record fits into its block, whatever its history.
 const _: () = assert!(
     FIXED_BYTES
@@ -45,7 +45,7 @@ const _: () = assert!(
         + TEXT_BYTES
         + Properties::BYTES_MAX
         <= BLOCK_BYTES
-        && MOMENT_BYTES < DESCENT_BYTES + TEXT_BYTES
+        && SNAPSHOT_FIELDS_BYTES < DESCENT_BYTES + TEXT_BYTES
 );
 
 impl DatasetRecord {
@@ -110,7 +110,7 @@ impl DatasetRecord {
         let objects = has_objects.then(|| ObjectTable::read(&mut body)).transpose()?;
         let kind = match kind {
             VOLUME | OBJECTS => DatasetKind::Volume(Descent::read(&mut body)?),
-            SNAPSHOT | OBJECTS_SNAPSHOT => DatasetKind::Snapshot(Moment::read(&mut body)?),
+            SNAPSHOT | OBJECTS_SNAPSHOT => DatasetKind::Snapshot(SnapshotFields::read(&mut body)?),
             _ => DatasetKind::Bookmark(Bookmark::read(&mut body)?),
         };
         body.end("body_bytes")?;

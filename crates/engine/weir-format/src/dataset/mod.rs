@@ -8,5 +8,5 @@ mod v8;
 
 pub use record::{
     ANCESTORS_MAX, Ancestor, BOOKMARKS_MAX, Bookmark, DatasetKind, DatasetRecord, DatasetState,
-    Descent, HOLD_BYTES_MAX, HOLDS_MAX, Moment, ObjectTable, Origin, Receiving,
+    Descent, HOLD_BYTES_MAX, HOLDS_MAX, ObjectTable, Origin, Receiving, SnapshotFields,
 };

@@ -23,7 +23,7 @@ pub enum DatasetKind {
     /// A block volume, or a dataset with many objects.
     Volume(Descent),
     /// State of a volume at the end of a txg.
-    Snapshot(Moment),
+    Snapshot(SnapshotFields),
     /// A bookmark: a snapshot's point in time without its data. Of the fields of a dataset, it has
     /// only a name and the snapshot's time of creation.
     Bookmark(Bookmark),
@@ -109,7 +109,7 @@ pub struct Ancestor {
 
 /// Fields of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct SnapshotFields {
     /// Volume of the snapshot.
     pub of: DatasetId,
     /// Last txg whose changes the snapshot has.

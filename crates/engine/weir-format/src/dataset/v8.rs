@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use weir_base::{BLOCK_BYTES, DatasetId, Txg};
 
 use super::body::{Tree, read_counts, read_record_size};
-use super::record::{Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, Moment};
+use super::record::{Bookmark, DatasetKind, DatasetRecord, DatasetState, Descent, SnapshotFields};
 use crate::bytes::Reader;
 use crate::error::FormatError;
 use crate::node::TreeRoot;
@@ -37,7 +37,7 @@ pub(super) fn decode(
     let name = r.str("name")?;
     let kind = match kind {
         1 => DatasetKind::Volume(Descent::read(&mut r)?),
-        2 => DatasetKind::Snapshot(Moment::read(&mut r)?),
+        2 => DatasetKind::Snapshot(SnapshotFields::read(&mut r)?),
         3 => DatasetKind::Bookmark(Bookmark::read(&mut r)?),
         other => return Err(r.bad("kind", other)),
     };

@@ -42,25 +42,25 @@ struct Looked {
 
 /// Time on both clocks, in milliseconds.
 #[derive(Clone, Copy)]
-struct Moment {
+struct ClockTime {
     monotonic: u64,
     unix: u64,
 }
 
-impl Moment {
+impl ClockTime {
     fn now(clock: &dyn Clock) -> Self {
         Self { monotonic: clock.monotonic().as_millis() as u64, unix: clock.unix_ms() }
     }
 }
 
 impl Looked {
-    fn set(&self, at: Moment) {
+    fn set(&self, at: ClockTime) {
         self.monotonic.fetch_max(at.monotonic, Ordering::AcqRel);
         // Store the wall clock even if it is earlier than before: it may have been set back.
         self.unix.store(at.unix, Ordering::Release);
     }
 
-    fn is_recent(&self, now: Moment) -> bool {
+    fn is_recent(&self, now: ClockTime) -> bool {
         let max = OWNER_READ_AGE_MAX.as_millis() as u64;
         now.monotonic.saturating_sub(self.monotonic.load(Ordering::Acquire)) < max
             && now.unix.saturating_sub(self.unix.load(Ordering::Acquire)) < max
@@ -96,7 +96,7 @@ impl OwnerGuard {
     /// Starts the checks: if an owner slot of `pool` names an import epoch outside `import_epochs`,
     /// the guard stops all writes.
     pub(crate) fn start(&self, pool: Guid, import_epochs: Vec<Guid>) {
-        self.looked.set(Moment::now(&*self.clock));
+        self.looked.set(ClockTime::now(&*self.clock));
         assert!(self.own.set(Own { pool, import_epochs }).is_ok(), "a pool has one owner slot");
     }
 
@@ -119,7 +119,7 @@ impl OwnerGuard {
     /// As [`Self::look`], and records the time in `looked`. Returns false if `read` found no owner
     /// slot, which proves nothing.
     async fn look_for(&self, looked: &Looked, read: impl Future<Output = Option<Owner>>) -> bool {
-        let begun = Moment::now(&*self.clock);
+        let begun = ClockTime::now(&*self.clock);
         let slot = read.await;
         let (Some(own), Some(slot)) = (self.own.get(), slot) else { return false };
         if slot.pool == own.pool && !own.import_epochs.contains(&slot.import_epoch) {
@@ -169,7 +169,7 @@ impl GuardedDevice {
         if guard.own.get().is_none() || guard.bug == PlantedBug::OwnerNotChecked {
             return true;
         }
-        let now = Moment::now(&*guard.clock);
+        let now = ClockTime::now(&*guard.clock);
         guard.other().is_none() && (guard.looked.is_recent(now) || self.looked.is_recent(now))
     }
 

@@ -28,7 +28,7 @@ use crate::import::options::ImportOptions;
 use crate::options::PoolOptions;
 use crate::planted_bugs::PlantedBug;
 use crate::segments::sanity::LOG_NUMBER_MAX;
-use crate::state::moment::PoolMoment;
+use crate::state::moment::HistoryPoint;
 use crate::topology::claim::Labelled;
 
 impl Found {
@@ -172,7 +172,7 @@ impl Found {
             let Some(owner) = owner.as_ref().filter(|owner| owner.txg > Txg(0)) else { continue };
             let Owner { import_epoch, txg, unix_ms, .. } = *owner;
             let by = format!("the owner slot of {} names", device.path());
-            PoolMoment { import_epoch, txg, unix_ms }.check(newest, pool, &by)?;
+            HistoryPoint { import_epoch, txg, unix_ms }.check(newest, pool, &by)?;
         }
         let damaged = self.damaged_after(newest);
         if damaged > 1 {

@@ -7,7 +7,7 @@
 use weir_base::Guid;
 
 use crate::state::claim::Identity;
-use crate::state::moment::PoolMoment;
+use crate::state::moment::HistoryPoint;
 
 /// Options of one import.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct ImportOptions {
     pub force: bool,
     /// Newest txg of the pool that the caller has seen. Import refuses disks whose history lacks
     /// this txg: an old leg alone, or disks whose newest uberblocks are damaged in every copy.
-    pub newest_seen: Option<PoolMoment>,
+    pub newest_seen: Option<HistoryPoint>,
     /// Process that opens the pool and checks whether another process owns it; `None` if the import
     /// writes nothing to the disks.
     pub owner: Option<&'static Identity>,

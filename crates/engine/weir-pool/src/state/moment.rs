@@ -15,7 +15,7 @@ use crate::error::PoolError;
 
 /// A point in a pool's history: a txg and the import epoch that committed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolMoment {
+pub struct HistoryPoint {
     /// Import epoch that committed the txg.
     pub import_epoch: Guid,
     /// The committed txg.
@@ -24,7 +24,7 @@ pub struct PoolMoment {
     pub unix_ms: u64,
 }
 
-impl PoolMoment {
+impl HistoryPoint {
     /// Returns true if the history of an uberblock ends before this point or does not contain it. A
     /// history names at most [`LINEAGE_MAX`] import epochs. If the history names that many epochs
     /// and all of them began after this txg, the history counts as containing this point.
@@ -73,7 +73,7 @@ mod tests {
     use crate::import::open_pool::tests::uberblock;
 
     fn is_missing(import_epoch: u64, txg: u64, uberblock: &Uberblock) -> bool {
-        let moment = PoolMoment { import_epoch: Guid(import_epoch), txg: Txg(txg), unix_ms: 0 };
+        let moment = HistoryPoint { import_epoch: Guid(import_epoch), txg: Txg(txg), unix_ms: 0 };
         moment.is_missing_from(uberblock)
     }
 

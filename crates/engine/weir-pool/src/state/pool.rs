@@ -34,7 +34,7 @@ use crate::state::compression::Unpackers;
 use crate::state::damage::Damage;
 use crate::state::dedupe_index::{DedupeIndex, HintFigures};
 use crate::state::lost_nodes::LostNodes;
-use crate::state::moment::PoolMoment;
+use crate::state::moment::HistoryPoint;
 use crate::state::scans::Scans;
 use crate::state::write_heads::WriteHeads;
 
@@ -207,9 +207,9 @@ impl Pool {
     }
 
     /// The newest committed txg as a point in history that a later import can require.
-    pub fn moment(&self) -> PoolMoment {
+    pub fn moment(&self) -> HistoryPoint {
         let (import_epoch, txg) = (self.lineage[0].id, self.committed_txg());
-        PoolMoment { import_epoch, txg, unix_ms: self.clock.unix_ms() }
+        HistoryPoint { import_epoch, txg, unix_ms: self.clock.unix_ms() }
     }
 
     /// The planted bug, if any.
