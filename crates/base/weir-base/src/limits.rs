@@ -121,7 +121,7 @@ pub const OWN_TREES_INTERVAL: Duration = Duration::from_mins(5);
 /// label that names the server) on every disk at this interval, even if the pool is idle. A
 /// heartbeat writes 8 KiB to each disk. The interval is short, so that [`OWNER_WATCH`] can be
 /// short.
-pub const OWNER_BEAT: Duration = Duration::from_secs(2);
+pub const OWNER_HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Time for which a server watches the owner slots of a pool that was not closed: five heartbeats.
 /// An owner whose disk or CPU is busy for a few seconds therefore does not count as dead.
@@ -138,7 +138,7 @@ pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 
 /// If a server's last read of the owner slot is older than this, the server must read the slot
 /// again before its next write. The time is shorter than [`TAKEOVER_WAIT`]. It is longer than
-/// [`OWNER_BEAT`], so that a server that was not paused reads the slot only with its heartbeats.
+/// [`OWNER_HEARTBEAT`], so that a server that was not paused reads the slot only with its heartbeats.
 pub const OWNER_READ_AGE_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum number of consecutive forced takeovers from owners that do not stop. The second takeover

@@ -4,7 +4,7 @@
 //! Locks between processes of one machine are in weir-device, the slot's encoding in weir-format.
 //!
 //! Invariants (I24, docs/decisions/0016):
-//! - an owner rewrites its slot every [`OWNER_BEAT`], even while the pool is idle;
+//! - an owner rewrites its slot every [`OWNER_HEARTBEAT`], even while the pool is idle;
 //! - an import claims a pool at once only if its last owner has certainly ended ([`watch`]), and a
 //!   pool whose slot changes only by force ([`settle`]);
 //! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
@@ -19,7 +19,7 @@ use std::time::Duration;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use weir_base::limits::{OWNER_BEAT, OWNER_POLL_INTERVAL, OWNER_WATCH, TAKEOVER_WAIT};
+use weir_base::limits::{OWNER_HEARTBEAT, OWNER_POLL_INTERVAL, OWNER_WATCH, TAKEOVER_WAIT};
 use weir_base::{Clock, Guid, Txg};
 use weir_device::Device;
 use weir_format::layout::{OWNER_OFFSET, SLOT_BYTES};
@@ -67,7 +67,7 @@ pub(crate) async fn watch(
         clock.sleep(OWNER_POLL_INTERVAL).await;
         let reads = suspects.iter().map(|(disk, before)| async move {
             let read = pin!(read_slot(disk.disk));
-            match select(read, clock.sleep(OWNER_BEAT)).await {
+            match select(read, clock.sleep(OWNER_HEARTBEAT)).await {
                 Either::Left((now, _)) => now.filter(|now| now != *before && !now.is_closed),
                 Either::Right(_) => None,
             }
@@ -109,7 +109,8 @@ pub(crate) async fn settle(
         async move {
             let Some(bytes) = disk.disk_bytes else { return };
             let write = pin!(write_slot(disk.disk, slot, bytes));
-            if let Either::Left((Err(error), _)) = select(write, clock.sleep(OWNER_BEAT)).await {
+            if let Either::Left((Err(error), _)) = select(write, clock.sleep(OWNER_HEARTBEAT)).await
+            {
                 tracing::warn!(%error, "owner slot not written");
             }
         }
@@ -121,7 +122,7 @@ pub(crate) async fn settle(
         // Keep reading from the disks, because an idle disk would count as unresponsive.
         let reads = disks.iter().map(|disk| async move {
             let read = pin!(read_slot(disk.disk));
-            drop(select(read, clock.sleep(OWNER_BEAT)).await);
+            drop(select(read, clock.sleep(OWNER_HEARTBEAT)).await);
         });
         join_all(reads).await;
     }
@@ -232,7 +233,7 @@ impl Pool {
         }
     }
 
-    /// Rewrites the owner slot every [`OWNER_BEAT`] until the pool is suspended. Skips legs whose
+    /// Rewrites the owner slot every [`OWNER_HEARTBEAT`] until the pool is suspended. Skips legs whose
     /// last rewrite is still in flight. A rewrite that fails or is slow faults no leg and does not
     /// suspend the pool.
     pub async fn keep_owner<S: Future<Output = ()>>(&self, sleep: impl Fn(Duration) -> S) {
@@ -240,7 +241,7 @@ impl Pool {
         let mut writes = FuturesUnordered::new();
         let mut busy: Vec<Guid> = Vec::new();
         while self.check_alive().is_ok() {
-            let mut timer = pin!(sleep(OWNER_BEAT));
+            let mut timer = pin!(sleep(OWNER_HEARTBEAT));
             loop {
                 if writes.is_empty() {
                     timer.as_mut().await;
@@ -253,7 +254,7 @@ impl Pool {
             }
             // A disk that hangs must not stop the heartbeats on the other disks.
             let check = pin!(self.check_owner());
-            if let Either::Left((Err(_), _)) = select(check, pin!(sleep(OWNER_BEAT))).await {
+            if let Either::Left((Err(_), _)) = select(check, pin!(sleep(OWNER_HEARTBEAT))).await {
                 break;
             }
             self.check_lengths();

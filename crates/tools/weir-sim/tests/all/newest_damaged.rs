@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use futures_util::future::select;
 use weir_base::Guid;
-use weir_base::limits::OWNER_BEAT;
+use weir_base::limits::OWNER_HEARTBEAT;
 use weir_dataset::{DatasetError, Engine};
 use weir_device::Device;
 use weir_format::Uberblock;
@@ -69,7 +69,7 @@ async fn import_after(world: &SimWorld, end: End, damaged: u64, bug: PlantedBug)
         End::KilledLater => {
             let timer = world.executor();
             let beats = pin!(first.pool().keep_owner(|time| timer.sleep(time)));
-            select(beats, timer.sleep(3 * OWNER_BEAT)).await;
+            select(beats, timer.sleep(3 * OWNER_HEARTBEAT)).await;
         }
         End::KilledAtOnce => (),
     }

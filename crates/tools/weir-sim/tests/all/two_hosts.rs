@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use weir_base::limits::{OWNER_BEAT, OWNER_WATCH, TAKEOVER_WAIT};
+use weir_base::limits::{OWNER_HEARTBEAT, OWNER_WATCH, TAKEOVER_WAIT};
 use weir_base::{Clock, ErrorKind};
 use weir_dataset::DatasetError;
 use weir_device::Device as _;
@@ -37,7 +37,10 @@ fn import_of_a_pool_in_use_needs_force() {
             let error = import(&world, b, 100, false).await.map(drop).unwrap_err();
             assert!(matches!(&error, DatasetError::Pool(PoolError::InUse { .. })), "{error}");
             assert_eq!(error.kind(), ErrorKind::Busy);
-            assert!(clock.monotonic().saturating_sub(before) < 3 * OWNER_BEAT, "it was told late");
+            assert!(
+                clock.monotonic().saturating_sub(before) < 3 * OWNER_HEARTBEAT,
+                "it was told late"
+            );
             first.volume("v").unwrap().write(0, &vec![2; BYTES]).await.unwrap();
             first.sync().await.unwrap();
 

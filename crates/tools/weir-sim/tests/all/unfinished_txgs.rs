@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use futures_util::future::select;
-use weir_base::limits::OWNER_BEAT;
+use weir_base::limits::OWNER_HEARTBEAT;
 use weir_base::{BLOCK_BYTES, Guid, RecordSize, Txg};
 use weir_dataset::{DatasetError, Engine, EngineOptions, VolumeSize};
 use weir_format::layout::{LABEL_BYTES, RING_OFFSET, RING_SLOTS, SLOT_BYTES, segments_offset};
@@ -288,7 +288,7 @@ fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
         engine.flush(&volume).await?;
         let timer = world.executor();
         let beats = pin!(engine.pool().keep_owner(|time| timer.sleep(time)));
-        select(beats, timer.sleep(3 * OWNER_BEAT)).await;
+        select(beats, timer.sleep(3 * OWNER_HEARTBEAT)).await;
         Ok::<_, DatasetError>(())
     };
     world.run_until(run).expect("no power cut").expect("intact disks");
