@@ -103,11 +103,11 @@ pub const TLS_BYTES: usize = 2 * TLS_RECEIVE_BYTES + TLS_SEND_BYTES;
 
 /// Maximum number of concurrent TLS handshakes. Each handshake may hold a message of 64 KiB (a
 /// certificate with its chain), a receive and the session state: 8 MiB for all handshakes together.
-pub const TURNS_MAX: usize = 64;
+pub const HANDSHAKES_MAX: usize = 64;
 
 /// Maximum number of concurrent TLS handshakes of one address or local user: three quarters of
-/// [`TURNS_MAX`].
-pub const PEER_TURNS_MAX: usize = TURNS_MAX / 4 * 3;
+/// [`HANDSHAKES_MAX`].
+pub const PEER_HANDSHAKES_MAX: usize = HANDSHAKES_MAX / 4 * 3;
 
 /// Maximum time for which a client keeps a permit of the fair queue. A TLS handshake takes two
 /// round trips and some milliseconds of CPU time. If a peer holds no permit, the first of its

@@ -28,7 +28,7 @@ pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of
-/// 1024 connections, and 8 MiB for handshakes ([`weir_net::limits::TURNS_MAX`]).
+/// 1024 connections, and 8 MiB for handshakes ([`weir_net::limits::HANDSHAKES_MAX`]).
 pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
 
 /// Overhead of the memory allocator, in percent of `--memory`.
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn tls_sessions_and_handshakes_fit_in_tls_bytes_max() {
-        use weir_net::limits::{CONNECTIONS_MAX, TLS_BYTES, TURNS_MAX};
-        let most = CONNECTIONS_MAX * TLS_BYTES + TURNS_MAX * (128 << 10);
+        use weir_net::limits::{CONNECTIONS_MAX, HANDSHAKES_MAX, TLS_BYTES};
+        let most = CONNECTIONS_MAX * TLS_BYTES + HANDSHAKES_MAX * (128 << 10);
         assert!(most as u64 <= TLS_BYTES_MAX, "{most}");
     }
 

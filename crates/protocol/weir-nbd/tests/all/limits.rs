@@ -27,7 +27,7 @@ use crate::common::server::{Client, SIZE, Setup, setup, setup_serving};
 use weir_block::Export as _;
 use weir_nbd::Nbd;
 use weir_nbd::limits::{EXTENTS_MAX, HELD_BYTES_MAX, OWN_BYTES, REQUESTS_MAX};
-use weir_net::limits::PEER_TURNS_MAX;
+use weir_net::limits::PEER_HANDSHAKES_MAX;
 use weir_net::{Address, Budget, Listener, serve};
 
 /// Holds the requests of the volume until this value is dropped, also if the test fails: otherwise
@@ -160,7 +160,7 @@ fn stalled_tls_handshake_times_out_and_frees_its_turn() {
     });
     let start = Instant::now();
     // Connect one client more than the number of TLS handshakes that one peer may run at a time.
-    let mut clients: Vec<Client> = (0..=PEER_TURNS_MAX).map(|_| setup.connect()).collect();
+    let mut clients: Vec<Client> = (0..=PEER_HANDSHAKES_MAX).map(|_| setup.connect()).collect();
     for client in &mut clients {
         client.get(18);
         client.put(b"\0\0\0\x03");

@@ -8,7 +8,7 @@
 //! delay the first client of another peer by at most one permit.
 //!
 //! Invariants:
-//! - at most [`TURNS_MAX`] clients hold a permit, and at most [`PEER_TURNS_MAX`] of one peer;
+//! - at most [`HANDSHAKES_MAX`] clients hold a permit, and at most [`PEER_HANDSHAKES_MAX`] of one peer;
 //! - a client that disconnects while waiting leaves no entry in the queue.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::connections::connection_table::PeerKey;
-use crate::limits::{PEER_TURNS_MAX, TURNS_MAX};
+use crate::limits::{HANDSHAKES_MAX, PEER_HANDSHAKES_MAX};
 
 /// Fair queue of a server; the header of this file describes its order.
 #[derive(Default)]
@@ -90,14 +90,14 @@ impl WaitQueue {
             for client in self.clients.iter().filter(|client| client.has_turn) {
                 *counts.entry(client.peer).or_default() += 1;
             }
-            if counts.values().sum::<usize>() >= TURNS_MAX {
+            if counts.values().sum::<usize>() >= HANDSHAKES_MAX {
                 return;
             }
             let count = |client: &Client| counts.get(&client.peer).copied().unwrap_or_default();
             let waiting = self.clients.iter_mut().filter(|client| !client.has_turn);
             // `min_by_key` returns the first of several equal elements: the client that came first.
             let next = waiting.min_by_key(|client| count(client));
-            match next.filter(|client| count(client) < PEER_TURNS_MAX) {
+            match next.filter(|client| count(client) < PEER_HANDSHAKES_MAX) {
                 Some(client) => {
                     client.has_turn = true;
                     client.wake.notify_one();
@@ -129,33 +129,33 @@ mod tests {
     #[test]
     fn permits_of_one_peer_are_limited() {
         let fair_queue = Arc::default();
-        let many = enter(&fair_queue, 1, 2 * TURNS_MAX);
-        assert_eq!(running(&many), PEER_TURNS_MAX);
+        let many = enter(&fair_queue, 1, 2 * HANDSHAKES_MAX);
+        assert_eq!(running(&many), PEER_HANDSHAKES_MAX);
         assert_eq!(running(&enter(&fair_queue, 2, 1)), 1);
     }
 
     #[test]
     fn peer_with_the_fewest_permits_is_next() {
         let fair_queue = Arc::default();
-        let mut first = enter(&fair_queue, 1, 2 * TURNS_MAX);
-        let second = enter(&fair_queue, 2, 2 * TURNS_MAX);
-        assert_eq!(running(&first) + running(&second), TURNS_MAX);
+        let mut first = enter(&fair_queue, 1, 2 * HANDSHAKES_MAX);
+        let second = enter(&fair_queue, 2, 2 * HANDSHAKES_MAX);
+        assert_eq!(running(&first) + running(&second), HANDSHAKES_MAX);
         let other = enter(&fair_queue, 3, 2);
         assert_eq!(running(&other), 0, "all are taken");
         first.remove(0);
         assert_eq!(running(&other), 1, "passed by those that wait for longer");
         first.remove(0);
         assert_eq!(running(&other), 2);
-        assert_eq!(running(&first) + running(&second) + running(&other), TURNS_MAX);
+        assert_eq!(running(&first) + running(&second) + running(&other), HANDSHAKES_MAX);
     }
 
     #[test]
     fn cancelled_waits_leave_the_queue() {
         let fair_queue = Arc::default();
-        let mut many = enter(&fair_queue, 1, 2 * TURNS_MAX);
+        let mut many = enter(&fair_queue, 1, 2 * HANDSHAKES_MAX);
         many.reverse();
-        many.truncate(PEER_TURNS_MAX);
-        assert_eq!(running(&many), PEER_TURNS_MAX);
+        many.truncate(PEER_HANDSHAKES_MAX);
+        assert_eq!(running(&many), PEER_HANDSHAKES_MAX);
         drop(many);
         assert!(fair_queue.line.lock().clients.is_empty());
         assert_eq!(running(&enter(&fair_queue, 1, 1)), 1);
