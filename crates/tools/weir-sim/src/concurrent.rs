@@ -52,7 +52,7 @@ pub(crate) struct Change {
     /// Logical time of the acknowledgement; `None` before it.
     pub(crate) ended: Option<LogicalTime>,
     /// If true, the change is durable: every recovery must contain it.
-    is_promised: bool,
+    is_durable: bool,
 }
 
 /// Changes of one volume by the time at which each began.
@@ -71,7 +71,7 @@ impl ConcurrentChanges {
     /// Records the begin of a change.
     pub(crate) fn begin(&mut self, to: Range<usize>, what: What) -> LogicalTime {
         let began = self.tick();
-        self.changes.insert(began, Change { to, what, ended: None, is_promised: false });
+        self.changes.insert(began, Change { to, what, ended: None, is_durable: false });
         began
     }
 
@@ -83,7 +83,7 @@ impl ConcurrentChanges {
         change.ended = Some(now);
         if let What::Cloned { source, .. } = &mut change.what {
             // Clones are not in the intent log: they are durable when acknowledged.
-            change.is_promised = true;
+            change.is_durable = true;
             if let Source::Other { most, .. } = source {
                 *most = Some(entries);
             }
@@ -103,12 +103,12 @@ impl ConcurrentChanges {
     /// Records the end of a flush that began at `then`.
     pub(crate) fn flushed(&mut self, then: LogicalTime) {
         let ended = |change: &&mut Change| change.ended.is_some_and(|end| end < then);
-        self.changes.values_mut().filter(ended).for_each(|change| change.is_promised = true);
+        self.changes.values_mut().filter(ended).for_each(|change| change.is_durable = true);
     }
 
     /// True if every recovery must contain at least one of the changes.
-    pub(crate) fn is_promised(&self) -> bool {
-        self.changes.values().any(|change| change.is_promised)
+    pub(crate) fn is_durable(&self) -> bool {
+        self.changes.values().any(|change| change.is_durable)
     }
 
     pub(crate) fn changes(&self) -> impl Iterator<Item = &Change> {
@@ -117,7 +117,7 @@ impl ConcurrentChanges {
 
     /// True if a recovery may find this content of a volume that held `before`.
     pub(crate) fn survives_as(&self, before: &[Tag], found: &[Tag], all: &[Book]) -> bool {
-        self.shows(before, (0, found), all, |change| change.is_promised)
+        self.shows(before, (0, found), all, |change| change.is_durable)
     }
 
     /// True if the volume may have this content after all changes have ended.
@@ -286,9 +286,9 @@ mod tests {
         assert!(!survives(&concurrent, [2, 4, 30, 32, 34, 12]), "it is not acknowledged");
         concurrent.end(write, 0);
         assert!(survives(&concurrent, BEFORE) && survives(&concurrent, [2, 4, 30, 32, 34, 12]));
-        assert!(!concurrent.is_promised());
+        assert!(!concurrent.is_durable());
         concurrent.end(clone, 0);
-        assert!(concurrent.is_promised() && !survives(&concurrent, BEFORE));
+        assert!(concurrent.is_durable() && !survives(&concurrent, BEFORE));
         assert!(survives(&concurrent, [20, 22, 24, 26, 10, 12]));
         for good in [[20, 22, 30, 32, 34, 12], [20, 22, 24, 26, 34, 12]] {
             assert!(ends(&concurrent, good) && survives(&concurrent, good));

@@ -246,7 +246,7 @@ impl ExpectedState {
             if book.size.admits(size) && concurrent.survives_as(before, found, &self.volumes) {
                 return Ok(());
             }
-            if concurrent.is_promised() {
+            if concurrent.is_durable() {
                 return Err(format!("no order of {concurrent:?} explains it"));
             }
         }

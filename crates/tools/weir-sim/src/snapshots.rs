@@ -98,7 +98,7 @@ impl Admin {
             Ok(_) => {}
             // The pool lacks space: the snapshot would keep the present data of the volume, and the
             // reservation guarantees additional space to overwrite all this data.
-            Err(DatasetError::CannotReserve { .. }) if self.is_one_promised(&ids) => {
+            Err(DatasetError::CannotReserve { .. }) if self.has_reservation(&ids) => {
                 let names: Vec<String> = ids.into_iter().map(|id| id.name).collect();
                 self.expected.borrow_mut().mark(&names, Presence::Gone);
                 note(CoveragePoint::SnapshotRefused);
@@ -121,7 +121,7 @@ impl Admin {
     }
 
     /// True if one of these volumes has a reservation.
-    fn is_one_promised(&self, ids: &[SnapshotId]) -> bool {
+    fn has_reservation(&self, ids: &[SnapshotId]) -> bool {
         let expected = self.expected.borrow();
         let mut promised = expected.volumes.iter().filter(|book| book.limits.known.1 > 0);
         promised.any(|book| ids.iter().any(|id| id.volume == book.name))

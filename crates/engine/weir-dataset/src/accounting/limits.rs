@@ -198,25 +198,25 @@ impl Volume {
     /// snapshot exists, the volume claims the sum of both amounts.
     pub(crate) fn measure_limits(&self, state: &mut State) -> u64 {
         let properties = &state.record.properties;
-        let promised = properties.reservation_bytes().max(properties.refreservation_bytes());
-        let is_set = properties.quota_bytes() > 0 || promised > 0;
+        let reserved = properties.reservation_bytes().max(properties.refreservation_bytes());
+        let is_set = properties.quota_bytes() > 0 || reserved > 0;
         if state.is_view || !(is_set || state.limits.is_set) {
             return 0;
         }
         state.limits.is_set = is_set;
         state.limits.usage = state.usage();
         let is_there = state.record.state != DatasetState::Destroying;
-        let is_promised = is_there && promised > 0;
-        match (state.limits.is_promised, is_promised) {
+        let is_reserved = is_there && reserved > 0;
+        match (state.limits.is_reserved, is_reserved) {
             (false, true) => {
-                self.core.promises.fetch_add(1, Ordering::AcqRel);
+                self.core.reserved_volumes.fetch_add(1, Ordering::AcqRel);
             }
             (true, false) => {
-                self.core.promises.fetch_sub(1, Ordering::AcqRel);
+                self.core.reserved_volumes.fetch_sub(1, Ordering::AcqRel);
             }
             _ => {}
         }
-        state.limits.is_promised = is_promised;
+        state.limits.is_reserved = is_reserved;
         let (before, now) = (state.limits.unclaimed, state.lacks());
         state.limits.unclaimed = now;
         let unclaimed = &self.core.unclaimed;
@@ -242,7 +242,7 @@ impl Volume {
     }
 
     /// Releases the reserved bytes of a volume that was never used.
-    pub(crate) fn give_up_promises(&self) {
+    pub(crate) fn release_reservations(&self) {
         let mut state = self.state.lock();
         state.record.state = DatasetState::Destroying;
         self.measure_limits(&mut state);
@@ -279,7 +279,7 @@ impl Engine {
     ///
     /// # Errors
     /// `CannotReserve` if the pool has too little unreserved space.
-    pub(crate) fn promise_more(
+    pub(crate) fn enlarge_reservation(
         &self,
         name: &str,
         what: &'static str,

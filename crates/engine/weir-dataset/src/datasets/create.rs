@@ -101,11 +101,11 @@ impl Engine {
         self.refuse_too_many(1)?;
         let record = self.empty_record(self.new_dataset(), name, size, properties);
         let volume = Volume::new(Arc::clone(&self.core), record, true);
-        self.promise_more(
+        self.enlarge_reservation(
             name,
             "its reserved space",
             || volume.measure_limits(&mut volume.state.lock()),
-            || volume.give_up_promises(),
+            || volume.release_reservations(),
         )?;
         self.add_volume(volume);
         self.commit_change().await
@@ -139,11 +139,11 @@ impl Engine {
         let objects = Some(ObjectTable { freed_object: 0, layer });
         let record = DatasetRecord { objects, ..record };
         let volume = Volume::new(Arc::clone(&self.core), record, true);
-        self.promise_more(
+        self.enlarge_reservation(
             name,
             "its reserved space",
             || volume.measure_limits(&mut volume.state.lock()),
-            || volume.give_up_promises(),
+            || volume.release_reservations(),
         )?;
         self.add_volume(volume);
         self.commit_change().await.map(drop)

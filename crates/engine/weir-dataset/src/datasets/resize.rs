@@ -67,8 +67,8 @@ impl Engine {
                 // Keep a thick volume thick: adapt its refreservation to the new size.
                 let properties = &mut state.record.properties;
                 if properties.refreservation_bytes() == thick_bytes(from) {
-                    let promised = Refreservation::Bytes(thick_bytes(to));
-                    properties.set(REFRESERVATION, Some(promised));
+                    let reserved = Refreservation::Bytes(thick_bytes(to));
+                    properties.set(REFRESERVATION, Some(reserved));
                 }
                 state.record_dirty = true;
                 volume.measure_limits(&mut state)
@@ -78,7 +78,7 @@ impl Engine {
             let undo = || {
                 resize(size, before);
             };
-            self.promise_more(name, what, || resize(before, size), undo)?;
+            self.enlarge_reservation(name, what, || resize(before, size), undo)?;
             // Log no change of the volume until the commit: a replay after an earlier crash would
             // not know the new size.
             volume.state.lock().object.log.skip_until(self.core.open_txg());

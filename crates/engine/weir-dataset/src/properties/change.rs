@@ -221,7 +221,7 @@ impl Engine {
             change.apply(&mut after, size);
         }
         check_user(&name, &after)?;
-        self.check_promises(name, &before, &after, size)?;
+        self.check_reservations(name, &before, &after, size)?;
         Ok(Planned { volume, snapshot, before, after })
     }
 
@@ -236,19 +236,19 @@ impl Engine {
         let mut after = before.clone();
         changes.iter().for_each(|change| change.apply(&mut after, size));
         check_user(&name, &after)?;
-        self.check_promises(name, &before, &after, size)?;
+        self.check_reservations(name, &before, &after, size)?;
         Ok(after)
     }
 
     /// Refuses reservations that this pool can never grant.
-    fn check_promises(
+    fn check_reservations(
         &self,
         name: String,
         before: &Properties,
         after: &Properties,
         size: VolumeSize,
     ) -> Result<(), DatasetError> {
-        check_promises(&name, before, after, size)?;
+        check_reservations(&name, before, after, size)?;
         let unreserved_bytes = self.core.pool.space().total_bytes;
         let needed_bytes = after.reservation_bytes();
         if needed_bytes > unreserved_bytes && needed_bytes != before.reservation_bytes() {
@@ -313,7 +313,7 @@ impl Engine {
         let undo = || {
             put(&plan.before);
         };
-        self.promise_more(&name, "its reserved space", || put(&plan.after), undo)?;
+        self.enlarge_reservation(&name, "its reserved space", || put(&plan.after), undo)?;
         let quota = plan.after.quota_bytes();
         if quota > 0 && quota != plan.before.quota_bytes() {
             let used = volume.state.lock().most(0);
@@ -387,7 +387,7 @@ fn check_user(name: &str, properties: &Properties) -> Result<(), DatasetError> {
 }
 
 /// Refuses reservations above the quota or above the volume's maximum space.
-fn check_promises(
+fn check_reservations(
     name: &str,
     before: &Properties,
     after: &Properties,

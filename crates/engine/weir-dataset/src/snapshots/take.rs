@@ -166,7 +166,7 @@ impl Engine {
                 _ => "its refreservation, which each snapshot reserves again,",
             };
             let asked = self
-                .promise_more(&own, what, take, || forget(volume))
+                .enlarge_reservation(&own, what, take, || forget(volume))
                 .and_then(|()| refuse_over_quota(&self.full_name(&own), &volume.state.lock()));
             if asked.is_err() {
                 volumes[..=at].iter().for_each(|(volume, _)| forget(volume));

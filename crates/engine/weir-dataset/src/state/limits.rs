@@ -20,7 +20,7 @@ pub(crate) const ATOMIC_WRITE_BLOCKS: u64 = ATOMIC_WRITE_BYTES_MAX / BLOCK_BYTES
 
 /// Larger reservations count as this value, so that their sum cannot overflow: 64 times the largest
 /// volume.
-const PROMISE_MAX: u64 = 64 * weir_base::limits::VOLUME_BYTES_MAX;
+const RESERVATION_MAX: u64 = 64 * weir_base::limits::VOLUME_BYTES_MAX;
 
 /// Space use of a volume as of the last commit, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) struct VolumeUsage {
 
 /// Unused part of the refreservation.
 pub(crate) fn by_refreservation(properties: &Properties, usage: VolumeUsage) -> u64 {
-    properties.refreservation_bytes().min(PROMISE_MAX).saturating_sub(usage.born)
+    properties.refreservation_bytes().min(RESERVATION_MAX).saturating_sub(usage.born)
 }
 
 /// Bytes that the pool reserves for a volume in addition to its used space: the larger shortfall of
@@ -44,8 +44,8 @@ pub(crate) fn by_refreservation(properties: &Properties, usage: VolumeUsage) -> 
 /// shortfall of a refreservation counts only the volume's own data, without data that snapshots
 /// hold: after each snapshot, clients may overwrite all data again.
 pub(crate) fn shortfall(properties: &Properties, usage: VolumeUsage) -> u64 {
-    let kept = |promised: u64, lacks: u64| lacks.max(promised.min(OVERWRITE_BYTES));
-    let reservation_bytes = properties.reservation_bytes().min(PROMISE_MAX);
+    let kept = |reserved: u64, lacks: u64| lacks.max(reserved.min(OVERWRITE_BYTES));
+    let reservation_bytes = properties.reservation_bytes().min(RESERVATION_MAX);
     kept(properties.refreservation_bytes(), by_refreservation(properties, usage))
         .max(kept(reservation_bytes, reservation_bytes.saturating_sub(usage.used)))
 }
@@ -68,8 +68,8 @@ pub(crate) struct Limits {
     /// Part of [`Core::unclaimed`] that belongs to this volume: the part of its reserved bytes that
     /// its dirty data does not cover.
     pub(crate) unclaimed: u64,
-    /// True if [`Core::promises`] counts this volume.
-    pub(crate) is_promised: bool,
+    /// True if [`Core::reserved_volumes`] counts this volume.
+    pub(crate) is_reserved: bool,
     /// True while a requested snapshot is not created yet. The dirty data will belong to the
     /// snapshot, so the refreservation counts in full once more.
     pub(crate) is_taking: bool,
@@ -98,16 +98,16 @@ mod tests {
                 .with(RESERVATION, Limit(reservation * MIB))
                 .with(REFRESERVATION, Refreservation::Bytes(refreservation * MIB))
         };
-        let promised = |reservation, refreservation, used: u64, born: u64| {
+        let reserved = |reservation, refreservation, used: u64, born: u64| {
             let usage = VolumeUsage { used: used * MIB, born: born * MIB };
             shortfall(&properties(reservation, refreservation), usage) / MIB
         };
-        assert_eq!(promised(0, 0, 9, 9), 0);
-        assert_eq!(promised(10, 0, 3, 3), 7);
-        assert_eq!(promised(10, 0, 20, 3), 3, "to overwrite what is there");
-        assert_eq!(promised(1, 0, 20, 3), 1, "no more than was asked for");
-        assert_eq!(promised(0, 10, 9, 0), 10, "what snapshots hold does not count");
-        assert_eq!(promised(30, 10, 9, 0), 21);
+        assert_eq!(reserved(0, 0, 9, 9), 0);
+        assert_eq!(reserved(10, 0, 3, 3), 7);
+        assert_eq!(reserved(10, 0, 20, 3), 3, "to overwrite what is there");
+        assert_eq!(reserved(1, 0, 20, 3), 1, "no more than was asked for");
+        assert_eq!(reserved(0, 10, 9, 0), 10, "what snapshots hold does not count");
+        assert_eq!(reserved(30, 10, 9, 0), 21);
     }
 
     #[test]

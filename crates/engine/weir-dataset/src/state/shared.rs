@@ -95,12 +95,12 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Nodes of a tree over a volume of this size, less the `promised` nodes for which space is
+    /// Nodes of a tree over a volume of this size, less the `reserved` nodes for which space is
     /// already reserved.
-    pub(crate) fn left(height: u8, size: VolumeSize, promised: u64) -> Self {
+    pub(crate) fn left(height: u8, size: VolumeSize, reserved: u64) -> Self {
         let (height, records) = (height.max(size.height()), size.records());
         let all: u64 = (1..=height).map(|level| records.div_ceil(TreeRoot::capacity(level))).sum();
-        Self { height, record: size.record, left: all.saturating_sub(promised) }
+        Self { height, record: size.record, left: all.saturating_sub(reserved) }
     }
 
     /// Upper bound of the nodes that a change of `blocks` consecutive blocks can affect: their
@@ -150,7 +150,7 @@ pub(crate) struct Core {
     /// ([`crate::accounting::limits`]).
     pub(crate) unclaimed: AtomicU64,
     /// Number of volumes with a reservation.
-    pub(crate) promises: AtomicUsize,
+    pub(crate) reserved_volumes: AtomicUsize,
     /// Bytes that a pool with reservations keeps free in addition to the reservations: half of the
     /// reserve. This free space is so fragmented that reclaiming each piece of it would move much
     /// live data.
@@ -199,7 +199,7 @@ impl Core {
             capacity_left: AtomicU64::new(0),
             is_at_quota: AtomicBool::new(false),
             unclaimed: AtomicU64::new(0),
-            promises: AtomicUsize::new(0),
+            reserved_volumes: AtomicUsize::new(0),
             scattered: AtomicU64::new(0),
             directory_losses: parking_lot::Mutex::default(),
             own: RwLock::default(),
@@ -283,7 +283,7 @@ impl Core {
     /// Checks after a loss of space that dirty data and reservations still fit into the free space,
     /// and that the commits that reclaim space have segments. On failure returns the bytes that
     /// dirty data may use.
-    pub(crate) fn keeps_promises(&self) -> Result<(), u64> {
+    pub(crate) fn reservations_fit(&self) -> Result<(), u64> {
         let charged = self.charged.load(Ordering::Acquire);
         let available = self.available.load(Ordering::Acquire);
         let room = available.min(self.capacity_left());
@@ -307,11 +307,11 @@ impl Core {
     /// uncovered part of the reservations, and the space kept free in addition to reservations.
     pub(crate) fn claimed(&self) -> u64 {
         let charged = self.charged.load(Ordering::Acquire);
-        charged + self.unclaimed.load(Ordering::Acquire) + self.beside_promises()
+        charged + self.unclaimed.load(Ordering::Acquire) + self.reservation_slack()
     }
 
-    fn beside_promises(&self) -> u64 {
-        let any = self.promises.load(Ordering::Acquire) > 0;
+    fn reservation_slack(&self) -> u64 {
+        let any = self.reserved_volumes.load(Ordering::Acquire) > 0;
         if any { self.scattered.load(Ordering::Acquire) } else { 0 }
     }
 
@@ -393,7 +393,7 @@ impl Core {
         // `covered` can exceed `unclaimed`, because other tasks may have reduced `unclaimed` in the
         // meantime.
         let kept = self.unclaimed.load(Ordering::Acquire).saturating_sub(covered);
-        let kept = kept + self.beside_promises();
+        let kept = kept + self.reservation_slack();
         // A write whose cost the reservation covers completely skips this check, even if the pool's
         // tables have grown a little since: the reserve absorbs that growth.
         if covered < cost && charged + kept > self.capacity_left() {
@@ -404,8 +404,8 @@ impl Core {
         if charged > self.available.load(Ordering::Acquire) {
             // A write that the reservation covers waits longer: also for segments of the pool's
             // metadata, which other writes do not wait for.
-            let promised = covered == cost && self.commits_help.load(Ordering::Acquire);
-            let hopeless = dirty == 0 && !promised && !self.space_is_coming();
+            let reserved = covered == cost && self.commits_help.load(Ordering::Acquire);
+            let hopeless = dirty == 0 && !reserved && !self.space_is_coming();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
         if self.fits_memory(blocks) { Admission::Now } else { Admission::Wait }

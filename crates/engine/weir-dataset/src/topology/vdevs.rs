@@ -116,7 +116,7 @@ impl Engine {
         self.core.measure_space();
         // Writes that were accepted in the meantime may rely on the space of this vdev: check that
         // the other vdevs have space for them.
-        if let Err(unreserved_bytes) = self.core.keeps_promises() {
+        if let Err(unreserved_bytes) = self.core.reservations_fit() {
             pool.set_vdev_open(vdev, true);
             self.core.measure_space();
             return Err(pool.no_room_elsewhere(vdev, unreserved_bytes).into());

@@ -176,7 +176,7 @@ fn copy_interrupted_at_any_write_leaves_no_partial_volume() {
             holds(&engine, "copy", 2);
             whole += 1;
         } else {
-            assert!(!done, "a copy that was promised is gone, after {writes} writes");
+            assert!(!done, "a copy that was reserved is gone, after {writes} writes");
             cut += 1;
         }
         assert_eq!(found.len(), if found.contains(&"copy".to_owned()) { 2 } else { 1 });

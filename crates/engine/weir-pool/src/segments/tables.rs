@@ -293,13 +293,13 @@ impl<T: Table> Tables<T> {
     /// Upper bound on the RAM of tables, their list and the segment table. It is the larger of two
     /// values: the budget; or the parts that cannot leave RAM plus the minimum for tables (budget
     /// divided by [`OWN_SHARE`]).
-    pub(crate) fn bytes_promised(&self) -> u64 {
+    pub(crate) fn bytes_reserved(&self) -> u64 {
         self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
     }
 
-    /// As [`Self::bytes_promised`], but 0 if no segment has a table of this kind.
-    pub(crate) fn bytes_promised_if_any(&self) -> u64 {
-        if self.entries.is_empty() { 0 } else { self.bytes_promised() }
+    /// As [`Self::bytes_reserved`], but 0 if no segment has a table of this kind.
+    pub(crate) fn bytes_reserved_if_any(&self) -> u64 {
+        if self.entries.is_empty() { 0 } else { self.bytes_reserved() }
     }
 
     /// Returns a segment's table; `None` if the segment has none.
@@ -511,7 +511,7 @@ mod tests {
         remaps.shrink(None);
         assert_eq!(remaps.bytes(), 2 * table(0).memory_bytes());
         remaps.stored(Vec::new(), 1 << 20);
-        assert!(remaps.bytes_promised() > 1 << 20, "the segment table cannot leave RAM");
+        assert!(remaps.bytes_reserved() > 1 << 20, "the segment table cannot leave RAM");
         remaps.stored(Vec::new(), 0);
         remaps.put(VsegId(0), table(0));
         for n in 1..10 {

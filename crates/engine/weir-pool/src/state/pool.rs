@@ -251,7 +251,7 @@ impl Pool {
         let bytes = self.cache_bytes.load(Ordering::Acquire);
         let tables = {
             let inner = self.segments.inner.lock();
-            inner.remaps.bytes_promised() + inner.references.bytes_promised_if_any()
+            inner.remaps.bytes_reserved() + inner.references.bytes_reserved_if_any()
         };
         let tables = tables + self.hint_figures().bytes;
         self.cache.set_budget(bytes.saturating_sub(tables).max(bytes / CACHE_SHARE_MIN));
