@@ -64,12 +64,12 @@ pub(super) fn report(result: &Path, out: Option<&Path>, json: bool) -> Result<An
 
 #[derive(Serialize)]
 struct Traps {
-    traps: Vec<Told>,
+    traps: Vec<ReportedTrap>,
     skipped: Vec<Skipped>,
 }
 
 #[derive(Serialize)]
-struct Told {
+struct ReportedTrap {
     what: String,
     why: String,
     action: String,
@@ -80,15 +80,15 @@ pub(super) fn lint(arguments: &ProfileArgs, json: bool) -> Result<Answer, ApiErr
     let Loaded { spec, mut traps, skipped } = arguments.load(&Known::default())?;
     traps.extend(profile::lint(&spec, &this_machine()));
     let count = traps.len();
-    let told = |Trap { what, why, action }| Told { what, why, action };
-    let traps: Vec<Told> = traps.into_iter().map(told).collect();
+    let told = |Trap { what, why, action }| ReportedTrap { what, why, action };
+    let traps: Vec<ReportedTrap> = traps.into_iter().map(told).collect();
     if json {
         output::print(&output::json(&Traps { traps, skipped })?)?;
     } else {
         for Skipped { file, line, word, why } in &skipped {
             output::print(&format!("{file}:{line}: `{word}` is skipped: {why}\n"))?;
         }
-        for Told { what, why, action } in &traps {
+        for ReportedTrap { what, why, action } in &traps {
             output::print(&format!("{what}\n  why: {why}\n  do:  {action}\n"))?;
         }
         let found = if count == 0 { "no trap found".to_owned() } else { format!("{count} traps") };

@@ -30,7 +30,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const IDLE_POLLS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum CareVerb {
+pub(crate) enum MaintenanceVerb {
     /// Read and verify every copy of all data, and rewrite bad copies from intact ones
     Scrub {
         /// Pause the running scrub; the same verb without a flag resumes it
@@ -133,9 +133,9 @@ fn online(session: &Session, request: &PoolOnline) -> Result<PoolChange, ApiErro
     }
 }
 
-pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
+pub(crate) fn run(verb: MaintenanceVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
-        CareVerb::Scrub { pause, stop, wait, name } => {
+        MaintenanceVerb::Scrub { pause, stop, wait, name } => {
             let action = match (pause, stop) {
                 (true, _) => ScrubAction::Pause,
                 (_, true) => ScrubAction::Stop,
@@ -143,33 +143,33 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             };
             scrub(session, &name, action, wait)
         }
-        CareVerb::Offline { name, disk } => {
+        MaintenanceVerb::Offline { name, disk } => {
             check_pool_first(&name, &[&disk])?;
             let change = session.call(PoolOffline { name, disk: disk.clone() })?;
             let left = redundancy(&change.pool, &disk).map(|left| "; ".to_owned() + &left);
             let done = format!("{disk} is offline{}", left.unwrap_or_default());
             changed(session, &change, &done, &format!("{disk} is offline already"))
         }
-        CareVerb::Online { force, wait, name, disk, path } => {
+        MaintenanceVerb::Online { force, wait, name, disk, path } => {
             check_pool_first(&name, &[&disk])?;
             let at = path.as_deref().map(absolute).transpose()?;
             let change = online(session, &PoolOnline { name, disk: disk.clone(), at, force })?;
             joined(session, &change, wait, &format!("{disk} is online"))
         }
-        CareVerb::Attach { force, wait, name, disk, new } => {
+        MaintenanceVerb::Attach { force, wait, name, disk, new } => {
             check_pool_first(&name, &[&disk, &new])?;
             let path = absolute(&new)?;
             let request = PoolAttach { name, disk: disk.clone(), new: path, force };
             let change = session.call(request)?;
             joined(session, &change, wait, &format!("{new} is attached to {disk}"))
         }
-        CareVerb::Detach { name, disk } => {
+        MaintenanceVerb::Detach { name, disk } => {
             check_pool_first(&name, &[&disk])?;
             let done = format!("{disk} is detached from pool {name}");
             let change = session.call(PoolDetach { name, disk: disk.clone() })?;
             changed(session, &change, &done, &format!("{disk} is detached already"))
         }
-        CareVerb::Replace { force, wait, at_once, name, disk, new } => {
+        MaintenanceVerb::Replace { force, wait, at_once, name, disk, new } => {
             let others = [Some(disk.as_str()), new.as_deref()];
             check_pool_first(&name, &others.into_iter().flatten().collect::<Vec<_>>())?;
             let by = new.clone().unwrap_or_else(|| "the new disk at its path".to_owned());
@@ -178,7 +178,7 @@ pub(crate) fn run(verb: CareVerb, session: &Session) -> Result<(), ApiError> {
             let change = session.call(PoolReplace { name, disk, new, force, at_once })?;
             joined(session, &change, wait, &done)
         }
-        CareVerb::Clear { lost, name, disk } => {
+        MaintenanceVerb::Clear { lost, name, disk } => {
             let of = match &disk {
                 Some(disk) => format!("the errors of {disk}"),
                 None => format!("the errors of pool {name}"),

@@ -21,7 +21,7 @@ use crate::cli::base::output::Style;
 use crate::cli::base::pool_text::{scan_line, warn};
 use crate::cli::base::session::Session;
 use crate::cli::base::{confirm, layout, output, typed};
-use crate::cli::maintenance::CareVerb;
+use crate::cli::maintenance::MaintenanceVerb;
 use crate::cli::vdev::ShapeVerb;
 use crate::cli::{cleaner, damage, events, iostat, maintenance, vdev};
 
@@ -101,7 +101,7 @@ pub(crate) enum PoolVerb {
         name: Option<String>,
     },
     #[command(flatten)]
-    Care(CareVerb),
+    Care(MaintenanceVerb),
     #[command(flatten)]
     Shape(ShapeVerb),
     /// Close a pool, so that it can be imported elsewhere

@@ -48,13 +48,13 @@ pub struct RunSpec {
     pub cost: Option<CostSpec>,
     /// Cache, redundancy and features of the target, as the user stated them.
     #[serde(default)]
-    pub told: ToldTarget,
+    pub told: StatedTarget,
 }
 
 /// Properties of a target that no block protocol reports, so that the user must state them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ToldTarget {
+pub struct StatedTarget {
     /// Size of the target's caches in bytes; 0 if the target has no cache.
     #[serde(default)]
     pub cache_bytes: Option<u64>,

@@ -73,7 +73,7 @@ impl Admin {
         self.expected.borrow_mut().create(index, blocks, compression, None);
         let size = VolumeSize { bytes: (blocks * BLOCK_BYTES) as u64, record };
         let changes = [PropertyChange::set(COMPRESSION, compression)];
-        self.engine.create_volume_with(&name, size, &changes).await.map_err(Stop::Told)?;
+        self.engine.create_volume_with(&name, size, &changes).await.map_err(Stop::Failed)?;
         if !record.is_block() {
             note(CoveragePoint::RecordsOfSeveral);
         }
@@ -89,7 +89,7 @@ impl Admin {
         let presence = match self.engine.destroy_volume(name, true).await {
             Ok(_) => Presence::Gone,
             Err(DatasetError::InUse { .. }) => Presence::There,
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         note(if presence == Presence::Gone {
             CoveragePoint::VolumeDestroyed
@@ -102,7 +102,7 @@ impl Admin {
     }
 
     async fn resize(&mut self, index: usize, name: &str) -> Result<(), Stop> {
-        let record = self.engine.volume(name).map_err(Stop::Told)?.record_size();
+        let record = self.engine.volume(name).map_err(Stop::Failed)?.record_size();
         let blocks = self.some_blocks(record);
         let before = self.expected.borrow().volumes[index].size.known;
         self.expected.borrow_mut().volumes[index].size.asked = Some(blocks);
@@ -128,7 +128,7 @@ impl Admin {
                 book.size.asked = None;
                 Ok(())
             }
-            Err(error) => Err(Stop::Told(error)),
+            Err(error) => Err(Stop::Failed(error)),
         }
     }
 
@@ -136,7 +136,7 @@ impl Admin {
     /// record this property.
     async fn set_dedupe(&mut self, name: &str) -> Result<(), Stop> {
         let dedupe = self.rng.below(4) > 0;
-        self.engine.set_dedupe(name, dedupe).await.map_err(Stop::Told)?;
+        self.engine.set_dedupe(name, dedupe).await.map_err(Stop::Failed)?;
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl Admin {
     async fn set_compression(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let compression = self.some_compression();
         self.expected.borrow_mut().volumes[index].compression.asked = Some(compression);
-        self.engine.set_compression(name, compression).await.map_err(Stop::Told)?;
+        self.engine.set_compression(name, compression).await.map_err(Stop::Failed)?;
         self.expected.borrow_mut().volumes[index].compression.settle();
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Admin {
     /// reach and a reservation close to the volume's size.
     async fn set_limits(&mut self, index: usize, name: &str) -> Result<(), Stop> {
         let max = (self.expected.borrow().blocks_max() * BLOCK_BYTES) as u64;
-        let used = self.engine.volume(name).map_err(Stop::Told)?.info().space.used;
+        let used = self.engine.volume(name).map_err(Stop::Failed)?.info().space.used;
         let rng = &mut self.rng;
         let reservation = if rng.coin() { 0 } else { 1 + rng.below(2 * max) };
         let quota = match rng.below(4) {
@@ -185,7 +185,7 @@ impl Admin {
                 Err(DatasetError::Limit { .. } | DatasetError::CannotReserve { .. }) => {
                     limits.asked = None;
                 }
-                Err(error) => return Err(Stop::Told(error)),
+                Err(error) => return Err(Stop::Failed(error)),
             }
         }
         if quota > 0 {

@@ -64,7 +64,7 @@ impl Client {
             50..58 => self.zero(&opened, sectors(&(start..start + count))).await,
             58..80 => self.flush(&opened).await,
             80..91 => self.read(&opened).await,
-            _ => self.engine.commit().await.map_err(Stop::Told),
+            _ => self.engine.commit().await.map_err(Stop::Failed),
         };
         self.expected.borrow_mut().volumes[opened.index].busy -= 1;
         done
@@ -198,7 +198,7 @@ impl Client {
         match error {
             DatasetError::Destroyed { .. } if gone => Ok(()),
             DatasetError::OutOfRange { .. } if gone || book.may_be_outside(end) => Ok(()),
-            error => Err(Stop::Told(error)),
+            error => Err(Stop::Failed(error)),
         }
     }
 
@@ -272,7 +272,7 @@ impl Client {
     pub(crate) async fn storm(&mut self) -> Result<(), Stop> {
         // Commit first, so that the whole dirty-data budget is free and no write waits for a
         // commit.
-        self.engine.commit().await.map_err(Stop::Told)?;
+        self.engine.commit().await.map_err(Stop::Failed)?;
         let Some(opened) = self.open()? else { return Ok(()) };
         self.expected.borrow_mut().volumes[opened.index].busy += 1;
         let done = self.overflow_log(&opened).await;

@@ -64,7 +64,7 @@ impl SimError {
 /// Reason why a step failed.
 pub(crate) enum Stop {
     /// Error of the engine that the client did not expect.
-    Told(DatasetError),
+    Failed(DatasetError),
     /// The engine violated a guarantee.
     Broken(String),
 }

@@ -42,7 +42,7 @@ const MEMORY_BYTES: u64 = 4 << 20;
 const POLLS_MAX: usize = 1_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-type Told<T> = Result<T, String>;
+type Checked<T> = Result<T, String>;
 
 fn told<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
@@ -96,7 +96,7 @@ impl Run {
     }
 
     /// Opens the pool on the disks with these indexes.
-    async fn open(&self, world: &SimWorld, disks: std::ops::Range<usize>) -> Told<Arc<Engine>> {
+    async fn open(&self, world: &SimWorld, disks: std::ops::Range<usize>) -> Checked<Arc<Engine>> {
         let clock = world.executor().clock();
         let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: self.bug };
         let import_epoch = Guid(self.seed ^ self.lives << 40);
@@ -106,7 +106,7 @@ impl Run {
     }
 
     /// Creates the volume, then writes and commits every block.
-    async fn fill(&mut self, engine: &Engine, compression: Compression) -> Told<Arc<Volume>> {
+    async fn fill(&mut self, engine: &Engine, compression: Compression) -> Checked<Arc<Volume>> {
         let is_noisy = compression != Compression::Zstd(ZstdLevel::MAX);
         let bytes = (BLOCKS * BLOCK_BYTES) as u64;
         let size = VolumeSize { bytes, record: RECORD };
@@ -124,7 +124,13 @@ impl Run {
     }
 
     /// Writes new content to blocks; with `noise` 1 the content does not compress.
-    async fn write(&mut self, volume: &Volume, block: usize, count: usize, noise: u64) -> Told<()> {
+    async fn write(
+        &mut self,
+        volume: &Volume,
+        block: usize,
+        count: usize,
+        noise: u64,
+    ) -> Checked<()> {
         for block in block..block + count {
             self.tags += 1;
             self.model[block] = self.tags << 8 | noise;
@@ -133,7 +139,7 @@ impl Run {
     }
 
     /// Writes the expected content to blocks.
-    async fn write_model(&self, volume: &Volume, block: usize, count: usize) -> Told<()> {
+    async fn write_model(&self, volume: &Volume, block: usize, count: usize) -> Checked<()> {
         let bytes = contents_of(&whole_blocks(&self.model[block..block + count]));
         let done = volume.write((block * BLOCK_BYTES) as u64, &bytes).await;
         done.map_err(told("write"))
@@ -141,7 +147,7 @@ impl Run {
 
     /// Overwrites every record that is not lost, and commits, so that the segments of the lost
     /// records hold no other live records.
-    async fn overwrite_others(&mut self, engine: &Engine, lost: &[usize]) -> Told<()> {
+    async fn overwrite_others(&mut self, engine: &Engine, lost: &[usize]) -> Checked<()> {
         let volume = engine.volume(NAME).map_err(told("volume"))?;
         for record in (0..RECORDS).filter(|record| !lost.contains(record)) {
             self.write(&volume, record * PARTS, PARTS, 1).await?;
@@ -149,7 +155,7 @@ impl Run {
         engine.sync().await.map_err(told("sync"))
     }
 
-    async fn trim(&mut self, volume: &Volume, block: usize, count: usize) -> Told<()> {
+    async fn trim(&mut self, volume: &Volume, block: usize, count: usize) -> Checked<()> {
         self.model[block..block + count].fill(0);
         let (offset, len) = ((block * BLOCK_BYTES) as u64, (count * BLOCK_BYTES) as u64);
         volume.zero(offset, len).await.map_err(told("trim"))
@@ -163,7 +169,7 @@ impl Run {
         all
     }
 
-    async fn places(&self, volume: &Volume, records: &[usize]) -> Told<Vec<DiskAddress>> {
+    async fn places(&self, volume: &Volume, records: &[usize]) -> Checked<Vec<DiskAddress>> {
         let mut places = Vec::new();
         for record in records {
             let place = volume.disk_address(0, *record as u64).await.map_err(told("place"))?;
@@ -181,7 +187,7 @@ impl Run {
         }
     }
 
-    async fn scrub(&self, world: &SimWorld, engine: &Arc<Engine>) -> Told<()> {
+    async fn scrub(&self, world: &SimWorld, engine: &Arc<Engine>) -> Checked<()> {
         let (scanner, timer) = (Arc::clone(engine), world.executor().clone());
         let scans = world
             .executor()
@@ -206,7 +212,7 @@ impl Run {
 
     /// Compares every block with its expected content. A block for which `may_fail` is true may be
     /// unreadable, if the damage list contains it.
-    async fn judge(&self, engine: &Engine, may_fail: impl Fn(usize) -> bool) -> Told<()> {
+    async fn judge(&self, engine: &Engine, may_fail: impl Fn(usize) -> bool) -> Checked<()> {
         let volume = engine.volume(NAME).map_err(told("volume"))?;
         for block in 0..BLOCKS {
             let (mut bytes, offset) = ([0; BLOCK_BYTES], (block * BLOCK_BYTES) as u64);
@@ -229,7 +235,7 @@ impl Run {
 
     /// Run in which clients flush changes to parts of records, and the next import cannot read
     /// these records.
-    fn logged_parts(&mut self) -> Told<()> {
+    fn logged_parts(&mut self) -> Checked<()> {
         let world = self.new_pool();
         let filled = world.run_until(async {
             let engine = self.open(&world, 0..self.layout.disks()).await?;
@@ -297,7 +303,7 @@ impl Run {
 
     /// Run in which records are lost while the pool is open, a scrub finds them, and the volume's
     /// owner restores them.
-    fn restored(&mut self) -> Told<()> {
+    fn restored(&mut self) -> Checked<()> {
         let world = self.new_pool();
         // The scrub restores most lost records from the cache, but no record that was compressed
         // with the highest level of zstd.
@@ -328,7 +334,7 @@ impl Run {
     }
 
     /// Run that scrubs while a leg misreads, then opens the pool on that leg alone.
-    fn misread(&mut self) -> Told<()> {
+    fn misread(&mut self) -> Checked<()> {
         let world = self.new_pool();
         let scrubbed = world.run_until(async {
             let engine = self.open(&world, 0..self.layout.disks()).await?;
@@ -356,7 +362,7 @@ impl Run {
     }
 
     /// Opens the pool after a power cut and expects the correct content of every block.
-    fn judge_whole(&mut self, images: Vec<MediaImage>) -> Told<()> {
+    fn judge_whole(&mut self, images: Vec<MediaImage>) -> Checked<()> {
         let world = self.world(images);
         let judged = world.run_until(async {
             let engine = self.open(&world, 0..self.layout.disks()).await?;

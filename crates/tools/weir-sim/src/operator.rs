@@ -77,7 +77,7 @@ impl Operator {
 
     fn busy_is_fine(done: Result<(), DatasetError>) -> Result<(), Stop> {
         match done {
-            Err(error) if error.kind() != ErrorKind::Busy => Err(Stop::Told(error)),
+            Err(error) if error.kind() != ErrorKind::Busy => Err(Stop::Failed(error)),
             _ => Ok(()),
         }
     }
@@ -104,7 +104,7 @@ impl Operator {
             None if self.scenario.trouble == FaultPlan::None => self.rng.index(self.disks.len()),
             None => 0,
         };
-        let told = |error: weir_pool::PoolError| Stop::Told(error.into());
+        let told = |error: weir_pool::PoolError| Stop::Failed(error.into());
         // The disk is no leg if an earlier step replaced it.
         let Ok((guid, _, state)) = pool.find_leg(self.disks[disk].path()) else { return Ok(()) };
         if state == LegState::Online {
@@ -209,7 +209,7 @@ impl Operator {
     fn refusal_is_fine<T>(done: Result<T, DatasetError>) -> Result<(), Stop> {
         let fine = [ErrorKind::Busy, ErrorKind::Invalid, ErrorKind::NoSpace, ErrorKind::NotFound];
         match done {
-            Err(error) if !fine.contains(&error.kind()) => Err(Stop::Told(error)),
+            Err(error) if !fine.contains(&error.kind()) => Err(Stop::Failed(error)),
             _ => Ok(()),
         }
     }

@@ -94,7 +94,7 @@ impl Admin {
     }
 
     async fn clone_together(&mut self, index: usize, name: &str) -> Result<(), Stop> {
-        let destination = self.engine.volume(name).map_err(Stop::Told)?;
+        let destination = self.engine.volume(name).map_err(Stop::Failed)?;
         let clones = if self.rng.coin() { 1 } else { 1 + self.rng.below(CLONES_MAX) };
         let steps = if self.rng.coin() { 0 } else { 1 + self.rng.below(STEPS_MAX) };
         let mut wanted = Vec::new();
@@ -156,7 +156,7 @@ impl Admin {
                 // not known, and it cannot be a source.
                 Content::After { .. } => return Ok(None),
             };
-            (self.engine.open_snapshot(&id).map_err(Stop::Told)?, Some(content), 0)
+            (self.engine.open_snapshot(&id).map_err(Stop::Failed)?, Some(content), 0)
         } else {
             let any = self.rng.below(8) == 0;
             let engine = Arc::clone(&self.engine);
@@ -164,13 +164,13 @@ impl Admin {
                 any || engine.volume(name).is_ok_and(|volume| volume.record_size() == record)
             };
             let Some((volume, name)) = self.one_of(&fits) else { return Ok(None) };
-            (self.engine.volume(&name).map_err(Stop::Told)?, None, volume)
+            (self.engine.volume(&name).map_err(Stop::Failed)?, None, volume)
         };
         if source.record_size() != record {
             let done = self.engine.clone_range(&source, 0, destination, 0, bytes(SECTORS)).await;
             return match done {
                 Err(DatasetError::Unfit { .. }) => Ok(None),
-                Err(error) => Err(Stop::Told(error)),
+                Err(error) => Err(Stop::Failed(error)),
                 Ok(()) => Err(Stop::Broken(format!("{name} shares records of another size"))),
             };
         }
@@ -199,7 +199,7 @@ impl Admin {
             return Err(Stop::Broken(what));
         }
         let size = destination.size_bytes() as usize / BLOCK_BYTES;
-        let mut found = read_tags(destination, 0, size).await.map_err(Stop::Told)?;
+        let mut found = read_tags(destination, 0, size).await.map_err(Stop::Failed)?;
         let mut expected = self.expected.borrow_mut();
         found.resize(expected.sectors_max(), 0);
         let concurrent =
@@ -274,7 +274,7 @@ impl Party {
                 note(CoveragePoint::NoSpace);
                 self.note(|concurrent| concurrent.refuse(began));
             }
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         }
         Ok(())
     }
@@ -338,7 +338,7 @@ impl Party {
     async fn flush(&mut self) -> Result<(), Stop> {
         let then = self.note(ConcurrentChanges::moment);
         let before = self.expected.borrow().volumes[self.index].history.acknowledged();
-        self.engine.flush(&self.destination).await.map_err(Stop::Told)?;
+        self.engine.flush(&self.destination).await.map_err(Stop::Failed)?;
         self.note(|concurrent| concurrent.flushed(then));
         self.expected.borrow_mut().volumes[self.index].history.flushed(before);
         Ok(())
@@ -348,7 +348,7 @@ impl Party {
         let range = self.some_sectors();
         let then = self.note(ConcurrentChanges::moment);
         let mut data = vec![0; range.len() * SECTOR_BYTES];
-        self.destination.read(bytes(range.start), &mut data).await.map_err(Stop::Told)?;
+        self.destination.read(bytes(range.start), &mut data).await.map_err(Stop::Failed)?;
         let (expected, found) = (self.expected.borrow(), tags_of(&data));
         let book = &expected.volumes[self.index];
         let concurrent = book.concurrent.as_ref().expect("it goes through something");

@@ -587,8 +587,8 @@ impl Scenario {
     fn ends(&self, name: &str, done: Result<(), Stop>) -> Result<bool, String> {
         match done {
             Ok(()) => Ok(false),
-            Err(Stop::Told(_)) if self.may_fail() => Ok(true),
-            Err(Stop::Told(error)) => Err(format!("{name} received an error: {error}")),
+            Err(Stop::Failed(_)) if self.may_fail() => Ok(true),
+            Err(Stop::Failed(error)) => Err(format!("{name} received an error: {error}")),
             Err(Stop::Broken(what)) => Err(format!("{name}: {what}")),
         }
     }

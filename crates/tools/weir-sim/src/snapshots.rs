@@ -33,7 +33,7 @@ impl Admin {
 
     /// Names of the snapshots of a volume.
     pub(crate) async fn snapshots_of(&self, volume: &str) -> Result<Vec<String>, Stop> {
-        let listed = self.engine.snapshots(volume).await.map_err(Stop::Told)?;
+        let listed = self.engine.snapshots(volume).await.map_err(Stop::Failed)?;
         Ok(listed.into_iter().map(|info| info.name).collect())
     }
 
@@ -104,13 +104,13 @@ impl Admin {
                 note(CoveragePoint::SnapshotRefused);
                 return Ok(());
             }
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         }
         for (at, id) in taken.into_iter().zip(ids) {
             self.expected.borrow_mut().snapshots[at].presence = Presence::There;
             let sectors = self.expected.borrow().sectors_max();
             let state = read_snapshot(&self.engine, &id.volume, &id.name, sectors).await;
-            let state = state.map_err(Stop::Told)?;
+            let state = state.map_err(Stop::Failed)?;
             let mut expected = self.expected.borrow_mut();
             let judged = expected.judge_snapshot(at, &state);
             judged.map_err(|what| Stop::Broken(format!("{id:?}: {what}")))?;
@@ -141,7 +141,7 @@ impl Admin {
         let presence = match self.engine.destroy_snapshots(volume, &names).await {
             Ok(_) => Presence::Gone,
             Err(DatasetError::InUse { .. }) => Presence::There,
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         note(if presence == Presence::Gone {
             CoveragePoint::SnapshotDestroyed
@@ -166,7 +166,7 @@ impl Admin {
             let Content::Known(state) = snapshot.content else { return Ok(()) };
             expected.create(index, snapshot.size, snapshot.compression, Some(state));
         }
-        self.engine.clone_snapshot(&id, &name).await.map_err(Stop::Told)?;
+        self.engine.clone_snapshot(&id, &name).await.map_err(Stop::Failed)?;
         self.expected.borrow_mut().volumes[index].presence = Presence::There;
         note(CoveragePoint::VolumeCloned);
         Ok(())
@@ -203,7 +203,7 @@ impl Admin {
             Err(DatasetError::InUse { .. }) => false,
             // After a disk error either outcome is possible, so keep the pending rollback in
             // `rolling`.
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         {
             let mut expected = self.expected.borrow_mut();
@@ -240,7 +240,7 @@ impl Admin {
                     | DatasetError::Quota { .. }
                     | DatasetError::CannotReserve { .. },
                 ) => {}
-                Err(error) => return Err(Stop::Told(error)),
+                Err(error) => return Err(Stop::Failed(error)),
             }
         }
         Ok(())

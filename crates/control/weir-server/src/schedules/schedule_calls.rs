@@ -304,11 +304,11 @@ fn new_id() -> u64 {
 
 /// Problems that the scheduler has reported. It reports a problem again only after the pool's next
 /// successful snapshot.
-type Told = Arc<Mutex<BTreeSet<String>>>;
+type Reported = Arc<Mutex<BTreeSet<String>>>;
 
 /// Runs the schedules until the task is dropped.
 pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
-    let told = Told::default();
+    let reported = Reported::default();
     let mut working: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
     let mut seen: Option<(u64, BTreeMap<String, Vec<KnownSchedule>>)> = None;
     let mut timer = tokio::time::interval(POLL_INTERVAL);
@@ -329,7 +329,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
             let scheduler = Scheduler {
                 manager: Arc::clone(&manager),
                 events: Arc::clone(&events),
-                told: Arc::clone(&told),
+                reported: Arc::clone(&reported),
                 pool: pool.clone(),
             };
             let schedules = schedules.clone();
@@ -345,7 +345,7 @@ pub(crate) async fn run(manager: Arc<Manager>, events: Arc<Events>) {
 pub(crate) async fn follow_now(manager: &Arc<Manager>, events: &Arc<Events>) {
     for (pool, schedules) in manager.active_schedules() {
         let (manager, events) = (Arc::clone(manager), Arc::clone(events));
-        Scheduler { manager, events, told: Told::default(), pool }.follow(&schedules).await;
+        Scheduler { manager, events, reported: Reported::default(), pool }.follow(&schedules).await;
     }
 }
 
@@ -367,7 +367,7 @@ fn beyond_count(of: &str, every: Every, names: &[String]) -> String {
 struct Scheduler {
     manager: Arc<Manager>,
     events: Arc<Events>,
-    told: Told,
+    reported: Reported,
     pool: String,
 }
 
@@ -398,7 +398,7 @@ impl Scheduler {
             for (every, names) in not_ours {
                 // Callers choose these names and can change them at will, so report each volume and
                 // sort once.
-                if self.told.lock().insert(format!("{of} {}", every.name())) {
+                if self.reported.lock().insert(format!("{of} {}", every.name())) {
                     self.report(EventLevel::Warning, beyond_count(&of, every, &names));
                 }
             }
@@ -442,12 +442,12 @@ impl Scheduler {
             Ok(_) => {
                 // A snapshot succeeded, so the reported problems of this pool are over. If they
                 // recur, report them again.
-                self.told.lock().retain(|text| !text.starts_with(&self.prefix()));
+                self.reported.lock().retain(|text| !text.starts_with(&self.prefix()));
                 self.report(EventLevel::Info, format!("taken by schedule: {full}"));
             }
             Err(error) => {
                 let what = format!("{}{} not taken: {error}", self.prefix(), every.name());
-                if self.told.lock().insert(what) {
+                if self.reported.lock().insert(what) {
                     self.report(EventLevel::Error, format!("{full} could not be taken: {error}"));
                 }
             }
@@ -488,7 +488,7 @@ impl Scheduler {
     }
 
     fn report_once(&self, level: EventLevel, message: String) {
-        if self.told.lock().insert(message.clone()) {
+        if self.reported.lock().insert(message.clone()) {
             self.report(level, message);
         }
     }

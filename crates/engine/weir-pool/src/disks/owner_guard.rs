@@ -35,7 +35,7 @@ const READS_MAX: usize = 3;
 /// Time of the last read of an owner slot, in milliseconds of each clock. The monotonic clock stops
 /// while a machine is suspended; the wall clock does not.
 #[derive(Debug, Default)]
-struct Looked {
+struct LastRead {
     monotonic: AtomicU64,
     unix: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl ClockTime {
     }
 }
 
-impl Looked {
+impl LastRead {
     fn set(&self, at: ClockTime) {
         self.monotonic.fetch_max(at.monotonic, Ordering::AcqRel);
         // Store the wall clock even if it is earlier than before: it may have been set back.
@@ -82,21 +82,21 @@ pub(crate) struct OwnerGuard {
     /// nothing.
     own: OnceLock<Own>,
     /// Time of the last read of an owner slot by a heartbeat or commit.
-    looked: Looked,
+    last_read: LastRead,
     /// Owner slot of the server that took the pool over; unset until a read finds such a slot.
     other: OnceLock<Owner>,
 }
 
 impl OwnerGuard {
     pub(crate) fn new(clock: &Arc<dyn Clock>, bug: PlantedBug) -> Arc<Self> {
-        let (clock, looked) = (Arc::clone(clock), Looked::default());
-        Arc::new(Self { clock, bug, own: OnceLock::new(), looked, other: OnceLock::new() })
+        let (clock, last_read) = (Arc::clone(clock), LastRead::default());
+        Arc::new(Self { clock, bug, own: OnceLock::new(), last_read, other: OnceLock::new() })
     }
 
     /// Starts the checks: if an owner slot of `pool` names an import epoch outside `import_epochs`,
     /// the guard stops all writes.
     pub(crate) fn start(&self, pool: Guid, import_epochs: Vec<Guid>) {
-        self.looked.set(ClockTime::now(&*self.clock));
+        self.last_read.set(ClockTime::now(&*self.clock));
         assert!(self.own.set(Own { pool, import_epochs }).is_ok(), "a pool has one owner slot");
     }
 
@@ -113,19 +113,23 @@ impl OwnerGuard {
     /// Runs `read`, which reads the owner slot of a disk, and checks that the slot is this
     /// server's.
     pub(crate) async fn look(&self, read: impl Future<Output = Option<Owner>>) {
-        self.look_for(&self.looked, read).await;
+        self.look_for(&self.last_read, read).await;
     }
 
-    /// As [`Self::look`], and records the time in `looked`. Returns false if `read` found no owner
+    /// As [`Self::look`], and records the time in `last_read`. Returns false if `read` found no owner
     /// slot, which proves nothing.
-    async fn look_for(&self, looked: &Looked, read: impl Future<Output = Option<Owner>>) -> bool {
+    async fn look_for(
+        &self,
+        last_read: &LastRead,
+        read: impl Future<Output = Option<Owner>>,
+    ) -> bool {
         let begun = ClockTime::now(&*self.clock);
         let slot = read.await;
         let (Some(own), Some(slot)) = (self.own.get(), slot) else { return false };
         if slot.pool == own.pool && !own.import_epochs.contains(&slot.import_epoch) {
             drop(self.other.set(slot));
         } else {
-            looked.set(begun);
+            last_read.set(begun);
         }
         true
     }
@@ -133,7 +137,7 @@ impl OwnerGuard {
     /// Wraps a disk: adds statistics (`DiskWatch`), and checks this guard before writes.
     pub(crate) fn guard(self: &Arc<Self>, disk: Arc<dyn Device>) -> Arc<dyn Device> {
         let behind = watched(disk, &self.clock);
-        Arc::new(GuardedDevice { behind, guard: Arc::clone(self), looked: Looked::default() })
+        Arc::new(GuardedDevice { behind, guard: Arc::clone(self), last_read: LastRead::default() })
     }
 }
 
@@ -159,7 +163,7 @@ struct GuardedDevice {
     behind: Arc<dyn Device>,
     guard: Arc<OwnerGuard>,
     /// Time of the last read of this disk's owner slot by a write.
-    looked: Looked,
+    last_read: LastRead,
 }
 
 impl GuardedDevice {
@@ -170,7 +174,7 @@ impl GuardedDevice {
             return true;
         }
         let now = ClockTime::now(&*guard.clock);
-        guard.other().is_none() && (guard.looked.is_recent(now) || self.looked.is_recent(now))
+        guard.other().is_none() && (guard.last_read.is_recent(now) || self.last_read.is_recent(now))
     }
 
     /// Reads the owner slot again until one read takes less than [`OWNER_READ_AGE_MAX`], at most
@@ -182,7 +186,7 @@ impl GuardedDevice {
             }
             let guard = &self.guard;
             let found = guard.other().is_some()
-                || guard.look_for(&self.looked, read_slot(&*self.behind)).await;
+                || guard.look_for(&self.last_read, read_slot(&*self.behind)).await;
             if let Some(other) = guard.other() {
                 let source = io::Error::other(NotOwner(other.clone()));
                 return Err(DeviceError { path: self.path().to_owned(), op, offset, source });

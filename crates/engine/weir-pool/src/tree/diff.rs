@@ -51,14 +51,14 @@ pub(crate) struct TreeDiffSpec {
 
 /// Subtree of the other tree at the index of a visited block or node.
 #[derive(Clone, Copy)]
-enum Beside {
+enum OtherSubtree {
     Nothing,
     /// A subtree with its level. It starts at the same block as this index, but may cover only the
     /// first part of the range.
     Root(BlockPtr, u8),
 }
 
-impl Beside {
+impl OtherSubtree {
     fn of(ptr: BlockPtr, level: u8) -> Self {
         if ptr.is_hole() { Self::Nothing } else { Self::Root(ptr, level) }
     }
@@ -85,7 +85,7 @@ struct Frame {
     /// Node of the other tree at this index; `None` if that tree has a lower subtree or nothing
     /// here.
     beside: Option<Block>,
-    lower: Beside,
+    lower: OtherSubtree,
     /// Pointer of the other tree at this index, as stored (possibly a damage marker), with its
     /// level.
     other: Option<(BlockPtr, u8)>,
@@ -184,9 +184,9 @@ impl<'p> TreeDiff<'p> {
             let beside = match (&frame.beside, frame.lower) {
                 (Some(node), _) => tree
                     .pointer_below((&frame.ptr, level), node, index)
-                    .map(|p| Beside::of(p, level - 1)),
+                    .map(|p| OtherSubtree::of(p, level - 1)),
                 (None, lower) if slot == 0 => Ok(lower),
-                (None, _) => Ok(Beside::Nothing),
+                (None, _) => Ok(OtherSubtree::Nothing),
             };
             match (self.usable(child)?, self.usable(beside)?) {
                 (Some(child), Some(beside)) => {
@@ -203,8 +203,8 @@ impl<'p> TreeDiff<'p> {
 
     /// Subtree of the other tree that corresponds to the root of this tree; `None` if a damaged
     /// node hides it.
-    async fn beside_root(&mut self, height: u8) -> Result<Option<Beside>, PoolError> {
-        let Some(other) = self.what.other else { return Ok(Some(Beside::Nothing)) };
+    async fn beside_root(&mut self, height: u8) -> Result<Option<OtherSubtree>, PoolError> {
+        let Some(other) = self.what.other else { return Ok(Some(OtherSubtree::Nothing)) };
         let (mut ptr, mut level) = (other.ptr, other.height);
         while level > height && !ptr.is_hole() {
             let Some(node) = self.read(&ptr).await? else {
@@ -217,7 +217,7 @@ impl<'p> TreeDiff<'p> {
             let Some(below) = self.resolve(below, (level, 0)).await? else { return Ok(None) };
             ptr = below;
         }
-        Ok(Some(Beside::of(ptr, level)))
+        Ok(Some(OtherSubtree::of(ptr, level)))
     }
 
     /// Finishes a node after everything below it was visited. The diff returns the node as a
@@ -259,7 +259,7 @@ impl<'p> TreeDiff<'p> {
         &mut self,
         ptr: BlockPtr,
         (level, index): (u8, u64),
-        beside: Beside,
+        beside: OtherSubtree,
         after: Txg,
         found: &mut Vec<Found>,
     ) -> Result<(), PoolError> {
@@ -295,11 +295,11 @@ impl<'p> TreeDiff<'p> {
     /// True if the other tree has, at this index, a partial record that refers to the record `ptr`.
     async fn is_needed_beside(
         &mut self,
-        beside: Beside,
+        beside: OtherSubtree,
         ptr: &BlockPtr,
     ) -> Result<bool, PoolError> {
         match beside {
-            Beside::Root(other, 0) if other.is_partial() => {
+            OtherSubtree::Root(other, 0) if other.is_partial() => {
                 let replaced = self.pool.find_replaced(&other, &|rest| rest == ptr).await;
                 Ok(self.usable(replaced)?.is_none_or(|replaced| replaced.is_some()))
             }
@@ -307,9 +307,9 @@ impl<'p> TreeDiff<'p> {
         }
     }
 
-    fn visit_hole(&self, (level, index): (u8, u64), beside: Beside, found: &mut Vec<Found>) {
-        let is_news =
-            self.what.holes && (self.what.other.is_none() || matches!(beside, Beside::Root(..)));
+    fn visit_hole(&self, (level, index): (u8, u64), beside: OtherSubtree, found: &mut Vec<Found>) {
+        let is_news = self.what.holes
+            && (self.what.other.is_none() || matches!(beside, OtherSubtree::Root(..)));
         if is_news {
             found.push(Found { level, index, ptr: BlockPtr::HOLE });
         }
@@ -334,30 +334,30 @@ impl<'p> TreeDiff<'p> {
     /// unreadable.
     async fn resolve_beside(
         &mut self,
-        beside: Beside,
+        beside: OtherSubtree,
         birth: Txg,
         (level, index): (u8, u64),
-    ) -> Result<Option<Beside>, PoolError> {
-        let Beside::Root(ptr, its_level) = beside else { return Ok(Some(beside)) };
+    ) -> Result<Option<OtherSubtree>, PoolError> {
+        let OtherSubtree::Root(ptr, its_level) = beside else { return Ok(Some(beside)) };
         if !ptr.is_damaged() {
             return Ok(Some(beside));
         }
         if birth > ptr.birth {
             // All blocks and nodes below the unreadable node are older than this block or node, so
             // this one is not among them.
-            return Ok(Some(Beside::Nothing));
+            return Ok(Some(OtherSubtree::Nothing));
         }
         let index = index << (NODE_SHIFT * u32::from(level - its_level));
         let tree = Tree::new(self.pool, self.what.root);
         let resolved = tree.resolve_known(ptr, (its_level, index), &mut self.unreadable).await;
-        Ok(self.usable(resolved)?.map(|ptr| Beside::of(ptr, its_level)))
+        Ok(self.usable(resolved)?.map(|ptr| OtherSubtree::of(ptr, its_level)))
     }
 
     async fn enter(
         &mut self,
         ptr: BlockPtr,
         (level, index): (u8, u64),
-        (beside, other): (Beside, Option<(BlockPtr, u8)>),
+        (beside, other): (OtherSubtree, Option<(BlockPtr, u8)>),
         mut after: Txg,
         found: &mut Vec<Found>,
     ) -> Result<(), PoolError> {
@@ -368,7 +368,7 @@ impl<'p> TreeDiff<'p> {
             return Ok(());
         }
         let beside_node = match beside {
-            Beside::Root(other, its_level) if its_level == level => Some(other),
+            OtherSubtree::Root(other, its_level) if its_level == level => Some(other),
             _ => None,
         };
         let is_level = beside_node.is_some();
@@ -393,7 +393,7 @@ impl<'p> TreeDiff<'p> {
         }
         match self.usable(node)? {
             Some(node) => {
-                let lower = if is_level { Beside::Nothing } else { beside };
+                let lower = if is_level { OtherSubtree::Nothing } else { beside };
                 let (beside, slot) = (beside_node, 0);
                 let frame = Frame { ptr, level, index, node, beside, lower, other, after, slot };
                 if level > 1 {

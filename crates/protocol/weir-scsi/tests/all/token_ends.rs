@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::common::tokens::{
-    block, populate, population, send, token, told, write_using, writing, zeros,
+    block, populate, population, send, token, token_information, write_using, writing, zeros,
 };
 use crate::common::{identity, ready, run, simple, wide};
 use weir_block::OutBuf;
@@ -98,7 +98,7 @@ fn every_write_command_cancels_overlapping_tokens() {
                 let answer = write_using(&*nexus, 0, 0, &held, &[(6000, 10)]);
                 if ends {
                     assert_eq!(answer.sense(), CANCELLED, "{name} of {lba}, waits: {waits}");
-                    let told = told(&*nexus, 0, 2);
+                    let told = token_information(&*nexus, 0, 2);
                     assert_eq!((told.status, told.sense, told.count), (2, Some(CANCELLED), 0));
                     assert!(medium.bytes() == changed, "copied after {name}");
                 } else {
@@ -152,7 +152,7 @@ fn changes_outside_of_scsi_revoke_all_tokens() {
     assert_eq!(write_using(&*nexus, 0, 0, &held, &[(8, 8)]).sense(), REVOKED);
     assert!(medium.bytes() == before);
     assert_eq!(populate(&*nexus, 0, 1, &[(0, 8)]).sense(), (5, 0x23, 0));
-    assert_eq!(told(&*nexus, 0, 1).token, None);
+    assert_eq!(token_information(&*nexus, 0, 1).token, None);
     // The unit still accepts WRITE USING TOKEN as its destination.
     write_using(&*nexus, 0, 0, &zeros(), &[(8, 8)]).good();
 }
@@ -187,7 +187,7 @@ fn change_outside_of_scsi_fails_a_running_copy() {
 fn tokens_expire_and_can_be_deleted() {
     let (_medium, _unit, _target, nexus) = simple();
     send(&*nexus, 0, 0x10, 1, &population(0, 1, 0, &[(0, 8)])).good();
-    let short = told(&*nexus, 0, 1).token.unwrap();
+    let short = token_information(&*nexus, 0, 1).token.unwrap();
     let long = token(&*nexus, 0, &[(0, 8)]);
     // Each use of the token restarts its inactivity timeout.
     for _ in 0..6 {
@@ -216,7 +216,7 @@ fn tokens_and_copy_results_are_bounded() {
     assert_eq!(write_using(&*nexus, 0, 0, &second, &[(8, 8)]).sense(), (5, 0x23, 4));
     write_using(&*nexus, 0, 0, &first, &[(8, 8)]).good();
     // The number of copy results is also bounded, and the newest results are kept.
-    assert!(told(&*other, 0, 254).token.is_some());
+    assert!(token_information(&*other, 0, 254).token.is_some());
     let gone = crate::common::tokens::information(&*other, 0, 7, 100);
     assert_eq!(gone.sense(), (5, 0x24, 0));
 }

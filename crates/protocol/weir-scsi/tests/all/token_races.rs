@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::tokens::{populate, token, told, write_using};
+use crate::common::tokens::{populate, token, token_information, write_using};
 use crate::common::{MemoryMedium, SIZE, ready, run, simple, unit_of, wide};
 use weir_scsi::{Status, Target};
 
@@ -78,7 +78,7 @@ fn race(waits: bool, clones: bool, turns: u32) {
             let least = values.answered.load(Ordering::SeqCst);
             populate(&*nexus, 0, 1, &[(0, LEN)]).good();
             let most = values.begun.load(Ordering::SeqCst);
-            let token = told(&*nexus, 0, 1).token.expect("a token");
+            let token = token_information(&*nexus, 0, 1).token.expect("a token");
             std::thread::sleep(Duration::from_micros(u64::from(turn) * 104_729 % 3000));
             let written = values.answered.load(Ordering::SeqCst);
             let before = copy.bytes();

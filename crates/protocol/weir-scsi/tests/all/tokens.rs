@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use crate::common::tokens::{
-    Blocks, block, information, populate, population, send, token, told, write_using, writing,
-    zeros,
+    Blocks, block, information, populate, population, send, token, token_information, write_using,
+    writing, zeros,
 };
 use crate::common::{MemoryMedium, SIZE, begin, ready, run, run_on, simple, target, unit_of, wide};
 use weir_base::ErrorKind;
@@ -61,7 +61,7 @@ fn write_using_token_copies_with_and_without_cloning() {
         }
         let from = [(5, 3000), (8000, 7), (0, 0), (4000, 1)];
         populate(&*nexus, 0, 7, &from).good();
-        let made = told(&*nexus, 0, 7);
+        let made = token_information(&*nexus, 0, 7);
         assert_eq!((made.action, made.status, made.ended), (0x10, 1, 0));
         assert_eq!((made.units, made.count, made.sense), (0xF1, 3008, None));
         let token = made.token.unwrap();
@@ -69,7 +69,7 @@ fn write_using_token_copies_with_and_without_cloning() {
         assert_eq!(token[48..64], (3008_u128 * 512).to_be_bytes());
         let to = [(100, 8), (9000, 2990), (3, 10)];
         send(&*nexus, 1, 0x11, 7, &writing(0, 0, &token, &to)).good();
-        let wrote = told(&*nexus, 1, 7);
+        let wrote = token_information(&*nexus, 1, 7);
         assert_eq!((wrote.action, wrote.status, wrote.count), (0x11, 1, 3008));
         assert_eq!((wrote.ended, wrote.units, wrote.token), (0, 0xF1, None));
         let written = other.bytes();
@@ -105,7 +105,7 @@ fn counts_and_offsets_are_in_destination_blocks() {
     let answer = write_using(&*nexus, 1, 0, &held, &[(1, 3), (7, 8)]);
     assert_eq!(answer.sense(), (0xA, 0x0D, 4));
     assert_eq!(answer.completion.sense.unwrap().information, Some(9));
-    let told = told(&*nexus, 1, 2);
+    let told = token_information(&*nexus, 1, 2);
     assert_eq!((told.status, told.ended, told.count), (3, 2, 9));
     assert_eq!(told.sense, Some((0xA, 0x0D, 4)));
     let mut expected = pick(&[(15, 6), (40, 61)], &data);
@@ -128,7 +128,7 @@ fn zero_token_writes_zeros() {
         expected[8 * 512..24 * 512].fill(0);
         expected[4000 * 512..7000 * 512].fill(0);
         assert!(medium.bytes()[..expected.len()] == expected);
-        assert_eq!(told(&*nexus, 0, 2).count, 3016);
+        assert_eq!(token_information(&*nexus, 0, 2).count, 3016);
         assert_eq!(unit.counters().zeroed_bytes, 3016 * 512);
     }
 }
@@ -243,22 +243,25 @@ fn errors_of_immediate_copies_are_reported_later() {
     let (other, _) = beside(&target, &*nexus, 512);
     fill(&*nexus);
     send(&*nexus, 0, 0x10, 1, &population(3, 60, 0x0080_FFFF, &[(0, 8192)])).good();
-    let held = told(&*nexus, 0, 1).token.unwrap();
+    let held = token_information(&*nexus, 0, 1).token.unwrap();
     assert_eq!(held[..4], [0, 0x80, 0, 1]);
     medium.waits.store(true, Ordering::SeqCst);
     *medium.failure.lock() = Some(ErrorKind::Data);
     let list = writing(1, 0, &held, &[(0, 8192)]);
     send(&*nexus, 1, 0x11, 5, &list).good();
-    let failed = told(&*nexus, 1, 5);
+    let failed = token_information(&*nexus, 1, 5);
     assert_eq!((failed.status, failed.ended, failed.count), (2, 2, 0));
     assert_eq!(failed.sense, Some((0xA, 0x0D, 1)));
     *medium.failure.lock() = None;
     *other.failure.lock() = Some(ErrorKind::NoSpace);
     send(&*nexus, 1, 0x11, 5, &list).good();
-    assert_eq!(told(&*nexus, 1, 5).sense, Some((0xA, 0x27, 7)));
+    assert_eq!(token_information(&*nexus, 1, 5).sense, Some((0xA, 0x27, 7)));
     *other.failure.lock() = None;
     send(&*nexus, 1, 0x11, 5, &list).good();
-    assert_eq!((told(&*nexus, 1, 5).status, told(&*nexus, 1, 5).count), (1, 8192));
+    assert_eq!(
+        (token_information(&*nexus, 1, 5).status, token_information(&*nexus, 1, 5).count),
+        (1, 8192)
+    );
     assert!(other.bytes() == medium.bytes());
     // The target refuses an invalid parameter list immediately.
     assert_eq!(send(&*nexus, 1, 0x11, 5, &list[..549]).sense(), (5, 0x1A, 0));
@@ -295,7 +298,7 @@ fn aborted_copy_writes_nothing_after_the_response() {
     let after = medium.bytes();
     assert!(after[7 << 20..].iter().all(|&byte| byte == 0), "was not aborted");
     assert!(aborting.as_mut().poll(&mut context).is_ready());
-    assert_eq!(told(&*nexus, 0, 6).status, 0x60);
+    assert_eq!(token_information(&*nexus, 0, 6).status, 0x60);
     run(&*nexus, &aborts, &[]).good();
     let unknown = [0x83, 0x1C, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     assert_eq!(run(&*nexus, &unknown, &[]).sense(), (5, 0x24, 0));
@@ -317,7 +320,7 @@ fn populate_token_waits_for_running_writes() {
     assert!(making.as_mut().poll(&mut context).is_pending(), "made beside a writer");
     assert!(writing.as_mut().poll(&mut context).is_ready());
     assert!(making.as_mut().poll(&mut context).is_ready());
-    let held = told(&*nexus, 0, 1).token.unwrap();
+    let held = token_information(&*nexus, 0, 1).token.unwrap();
     write_using(&*nexus, 0, 0, &held, &[(100, 8)]).good();
     assert_eq!(medium.bytes()[100 * 512..101 * 512], [9; 512]);
 }

@@ -13,7 +13,7 @@ use serde::de::{self, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use crate::spec::{CacheState, CostSpec, Limits, OpKind, SizingSpec, ToldTarget};
+use crate::spec::{CacheState, CostSpec, Limits, OpKind, SizingSpec, StatedTarget};
 
 use super::Protocol;
 use super::quantity::{Size, Time};
@@ -70,8 +70,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn told(&self) -> ToldTarget {
-        ToldTarget {
+    pub(super) fn told(&self) -> StatedTarget {
+        StatedTarget {
             cache_bytes: self.cache.as_ref().map(|size| size.0),
             protection: self.protection.clone(),
             features: self.features.clone(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::spec::{
     Access, BlockShare, CellSpec, ContentSpec, DatasetSpec, Durability, FillSpec, RunSpec,
-    StreamSpec, ToldTarget,
+    StatedTarget, StreamSpec,
 };
 
 use super::expand::scale;
@@ -121,7 +121,7 @@ pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> 
         limits: None,
         sizing: None,
         cost: None,
-        told: ToldTarget::default(),
+        told: StatedTarget::default(),
     };
     Ok(Imported { spec, traps, skipped })
 }

@@ -72,7 +72,7 @@ fn spec(cells: Vec<CellSpec>) -> RunSpec {
         limits: None,
         sizing: None,
         cost: None,
-        told: crate::spec::ToldTarget::default(),
+        told: crate::spec::StatedTarget::default(),
         bonnie: None,
     }
 }

@@ -87,7 +87,7 @@ fn spec(cell: CellSpec) -> RunSpec {
         limits: None,
         sizing: None,
         cost: None,
-        told: crate::spec::ToldTarget::default(),
+        told: crate::spec::StatedTarget::default(),
     }
 }
 

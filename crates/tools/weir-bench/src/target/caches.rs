@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::notes;
 use crate::result::TargetInfo;
-use crate::spec::ToldTarget;
+use crate::spec::StatedTarget;
 
 /// Magic numbers of tmpfs and ramfs, which keep all data in memory (statfs(2)).
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -25,7 +25,7 @@ pub(crate) const SERVER_HERE: &str =
 
 /// Completes the properties of a target with the user's statements and with the caches found on
 /// this machine, which has `memory_bytes` of memory.
-pub(crate) fn add(info: &mut TargetInfo, told: &ToldTarget, memory_bytes: u64) {
+pub(crate) fn add(info: &mut TargetInfo, told: &StatedTarget, memory_bytes: u64) {
     let found = in_memory(info).or_else(|| server_here(info));
     if let Some(found) = found {
         (info.cache_bytes, info.cache_source) = (Some(memory_bytes), Some(found));
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn tmpfs_file_is_in_memory_unless_the_user_states_otherwise() {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").expect("tmpfs is there");
-        let of = |told: &ToldTarget| {
+        let of = |told: &StatedTarget| {
             let mut info = TargetInfo {
                 address: file.path().display().to_string(),
                 kind: "file".to_owned(),
@@ -93,10 +93,10 @@ mod tests {
             add(&mut info, told, 1 << 30);
             (info.cache_bytes, info.cache_source.unwrap_or_default(), info.features)
         };
-        let (bytes, source, _) = of(&ToldTarget::default());
+        let (bytes, source, _) = of(&StatedTarget::default());
         assert!(bytes == Some(1 << 30) && source.contains("tmpfs"), "{source}");
         let features = vec!["dedupe".to_owned()];
-        let told = ToldTarget { cache_bytes: Some(0), features, ..ToldTarget::default() };
+        let told = StatedTarget { cache_bytes: Some(0), features, ..StatedTarget::default() };
         let (bytes, source, features) = of(&told);
         assert_eq!((bytes, source.as_str(), features.len()), (Some(0), "told", 1));
     }
@@ -108,13 +108,13 @@ mod tests {
             kind: "nbd".to_owned(),
             ..TargetInfo::default()
         };
-        add(&mut info, &ToldTarget::default(), 1 << 30);
+        add(&mut info, &StatedTarget::default(), 1 << 30);
         assert_eq!((info.cache_bytes, info.cache_source.clone()), (None, None));
         info.address = "nbd://127.0.0.1/tank/v".to_owned();
-        add(&mut info, &ToldTarget::default(), 1 << 30);
+        add(&mut info, &StatedTarget::default(), 1 << 30);
         assert_eq!(info.cache_bytes, Some(1 << 30));
         assert_eq!(info.cache_source.as_deref(), Some(SERVER_HERE));
-        let told = ToldTarget { cache_bytes: Some(0), ..ToldTarget::default() };
+        let told = StatedTarget { cache_bytes: Some(0), ..StatedTarget::default() };
         add(&mut info, &told, 1 << 30);
         assert_eq!((info.cache_bytes, info.cache_source.as_deref()), (Some(0), Some("told")));
     }

@@ -68,7 +68,7 @@ impl ObjectsActor {
             3 => self.roll_back().await,
             4 if has_copy => self.destroy_copy().await,
             4 => self.clone_snapshot().await,
-            5 => self.engine.commit().await.map_err(Stop::Told),
+            5 => self.engine.commit().await.map_err(Stop::Failed),
             6..9 if has_copy => self.promote().await,
             _ => self.operate(index).await,
         }
@@ -101,7 +101,7 @@ impl ObjectsActor {
                 note(CoveragePoint::ObjectsSynced);
                 Ok(())
             }
-            Err(error) => Err(Stop::Told(error)),
+            Err(error) => Err(Stop::Failed(error)),
         }
     }
 
@@ -113,7 +113,7 @@ impl ObjectsActor {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.dataset(0, |book| book.presence = Presence::Gone);
             }
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl ObjectsActor {
                 note(CoveragePoint::NoSpace);
                 self.dataset(index, |book| book.history.undo());
             }
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl ObjectsActor {
                 }
                 Err(DatasetError::CannotReserve { .. }) => Presence::Gone,
                 Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,
-                Err(error) => return Err(Stop::Told(error)),
+                Err(error) => return Err(Stop::Failed(error)),
             };
         self.set_snapshot(&name, presence);
         Ok(())
@@ -206,7 +206,7 @@ impl ObjectsActor {
             Ok(_) => Presence::Gone,
             // The clone depends on this snapshot.
             Err(DatasetError::InUse { .. }) => Presence::There,
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         self.set_snapshot(&name, presence);
         Ok(())
@@ -230,7 +230,7 @@ impl ObjectsActor {
             }
             Err(DatasetError::InUse { .. }) => Presence::There,
             Err(error) if error.kind() == ErrorKind::NoSpace => Presence::There,
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         self.dataset(owner, |book| book.rolling = None);
         newer.iter().for_each(|name| self.set_snapshot(name, presence));
@@ -263,7 +263,7 @@ impl ObjectsActor {
         let presence = match made {
             Ok(_) => Presence::There,
             Err(error) if error.kind() == ErrorKind::NoSpace => Presence::Gone,
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         self.dataset(1, |book| book.presence = presence);
         Ok(())
@@ -281,7 +281,7 @@ impl ObjectsActor {
             Ok(_) => Presence::Gone,
             // The first dataset is a clone of one of its snapshots, because of a promotion.
             Err(DatasetError::InUse { .. }) => Presence::There,
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         own.iter().for_each(|name| self.set_snapshot(name, presence));
         self.dataset(1, |book| book.presence = presence);
@@ -304,7 +304,7 @@ impl ObjectsActor {
             Err(error) => {
                 // Either outcome is possible.
                 self.book(|book| book.promoting = true);
-                Err(Stop::Told(error))
+                Err(Stop::Failed(error))
             }
         }
     }

@@ -107,8 +107,8 @@ impl ObjectsActor {
     async fn compare_digests(&self, source: Option<SnapshotId>) -> Result<(), Stop> {
         let Some(source) = source else { return Ok(()) };
         let received = SnapshotId::new(REPLICA, &source.name);
-        let sent = self.engine.digest(&source, 0, u64::MAX).await.map_err(Stop::Told)?;
-        let found = self.engine.digest(&received, 0, u64::MAX).await.map_err(Stop::Told)?;
+        let sent = self.engine.digest(&source, 0, u64::MAX).await.map_err(Stop::Failed)?;
+        let found = self.engine.digest(&received, 0, u64::MAX).await.map_err(Stop::Failed)?;
         if sent == found {
             return Ok(());
         }

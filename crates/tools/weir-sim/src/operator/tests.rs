@@ -53,7 +53,7 @@ fn bring_a_replaced_disk_back(seed: u64) -> (Result<(), String>, bool) {
         engine.stop();
         scans.await.expect("healthy disks");
         let said = said.map_err(|stop| match stop {
-            Stop::Told(error) => error.to_string(),
+            Stop::Failed(error) => error.to_string(),
             Stop::Broken(what) => what,
         });
         (said, left)

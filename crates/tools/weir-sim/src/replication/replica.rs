@@ -180,7 +180,7 @@ impl<E, C: SentContent> Courier<'_, E, C> {
 
     /// Resume token of the interrupted stream.
     pub(crate) async fn token(&self) -> Result<ResumeToken, Stop> {
-        self.engine.receive_token(self.name()).await.map_err(Stop::Told)
+        self.engine.receive_token(self.name()).await.map_err(Stop::Failed)
     }
 
     /// Sends a snapshot with this content; returns true if the replica received all of it.
@@ -207,7 +207,7 @@ impl<E, C: SentContent> Courier<'_, E, C> {
         match self.engine.prepare_send(&spec) {
             // The stream cannot resume, because its base snapshot was destroyed.
             Err(DatasetError::Unfit { .. }) => self.give_up().await,
-            Err(error) => Err(Stop::Told(error)),
+            Err(error) => Err(Stop::Failed(error)),
             Ok(_) => {
                 if self.of(|replica| std::mem::take(&mut replica.is_cut)) {
                     self.note(|points| points.outlived_cut);
@@ -218,7 +218,7 @@ impl<E, C: SentContent> Courier<'_, E, C> {
     }
 
     async fn give_up(&mut self) -> Result<bool, Stop> {
-        self.engine.abort_receive(self.name()).await.map_err(Stop::Told)?;
+        self.engine.abort_receive(self.name()).await.map_err(Stop::Failed)?;
         self.of(|replica| replica.arriving = None);
         self.note(|points| points.given_up);
         Ok(false)
@@ -227,20 +227,20 @@ impl<E, C: SentContent> Courier<'_, E, C> {
     /// Destroys the replica.
     pub(crate) async fn destroy(&mut self) -> Result<(), Stop> {
         self.of(|replica| replica.leaving = true);
-        self.engine.destroy_volume(self.name(), true).await.map_err(Stop::Told)?;
+        self.engine.destroy_volume(self.name(), true).await.map_err(Stop::Failed)?;
         self.of(|replica| *replica = Replica::new(replica.name, replica.points));
         Ok(())
     }
 
     /// Sends a stream and receives all of it or a prefix; returns true for all of it.
     async fn send(&mut self, spec: SendSpec) -> Result<bool, Stop> {
-        let sending = self.engine.prepare_send(&spec).map_err(Stop::Told)?;
+        let sending = self.engine.prepare_send(&spec).map_err(Stop::Failed)?;
         let mut stream = Vec::new();
         let put = async |part: Vec<u8>| {
             stream.extend(part);
             Ok(())
         };
-        self.engine.send(&sending, put).await.map_err(Stop::Told)?;
+        self.engine.send(&sending, put).await.map_err(Stop::Failed)?;
         if self.rng.coin() {
             stream.truncate(self.rng.index(stream.len()));
         }
@@ -254,7 +254,7 @@ impl<E, C: SentContent> Courier<'_, E, C> {
                 self.of(|replica| replica.arriving = None);
                 return Ok(false);
             }
-            Err(error) => return Err(Stop::Told(error)),
+            Err(error) => return Err(Stop::Failed(error)),
         };
         if !is_whole {
             // If the stream was cut in its first frame, the receive created no volume.
@@ -270,7 +270,7 @@ impl<E, C: SentContent> Courier<'_, E, C> {
         });
         note(replica.points.received);
         let sent = replica.arrived.last().expect("it has arrived");
-        let compared = replica.compare(self.engine, sent).await.map_err(Stop::Told)?;
+        let compared = replica.compare(self.engine, sent).await.map_err(Stop::Failed)?;
         compared.map(|()| true).map_err(Stop::Broken)
     }
 

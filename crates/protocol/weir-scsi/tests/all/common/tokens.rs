@@ -87,7 +87,7 @@ pub(crate) fn information(nexus: &dyn Nexus, lun: u16, action: u8, id: u32) -> A
 
 /// Decoded response to RECEIVE ROD TOKEN INFORMATION.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct TokenInformation {
     pub(crate) action: u8,
     pub(crate) status: u8,
     pub(crate) ended: u8,
@@ -99,7 +99,7 @@ pub(crate) struct Told {
 }
 
 /// Sends RECEIVE ROD TOKEN INFORMATION and decodes the response.
-pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
+pub(crate) fn token_information(nexus: &dyn Nexus, lun: u16, id: u32) -> TokenInformation {
     let data = information(nexus, lun, 7, id).good();
     let status = information(nexus, lun, 5, id).good();
     let be32 =
@@ -114,7 +114,7 @@ pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
         assert_eq!((be32(at), data.len()), (514, at + 4 + 514));
         data[at + 6..].to_vec()
     });
-    Told {
+    TokenInformation {
         action: data[4],
         status: data[5],
         ended: data[12],
@@ -129,5 +129,5 @@ pub(crate) fn told(nexus: &dyn Nexus, lun: u16, id: u32) -> Told {
 #[track_caller]
 pub(crate) fn token(nexus: &dyn Nexus, lun: u16, ranges: &[Blocks]) -> Vec<u8> {
     populate(nexus, lun, 1, ranges).good();
-    told(nexus, lun, 1).token.expect("a token")
+    token_information(nexus, lun, 1).token.expect("a token")
 }
