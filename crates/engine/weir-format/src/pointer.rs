@@ -137,7 +137,7 @@ impl BlockPtr {
     }
 
     /// True for a pointer to a stored record or node: neither a hole nor a damage marker.
-    pub fn leads_to_block(&self) -> bool {
+    pub fn is_stored(&self) -> bool {
         matches!(self.kind, PtrKind::Data | PtrKind::Node)
     }
 

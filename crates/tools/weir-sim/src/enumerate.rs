@@ -201,7 +201,7 @@ impl Search {
     fn first_generation(self: &Rc<Self>) -> Result<u64, String> {
         let scenario = self.scenario;
         let world = SimWorld::from_media(scenario.seed, new_pool(scenario.layout, scenario.room));
-        let expected = Rc::new(RefCell::new(scenario.new_books()));
+        let expected = Rc::new(RefCell::new(scenario.new_expected_state()));
         let before = Cut { seed: scenario.seed, trail: Vec::new(), absent: Vec::new(), seen: None };
         let odds = Rc::new(Cell::new(self.effort.steps_per_million));
         let running = Running::default();

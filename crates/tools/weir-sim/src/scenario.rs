@@ -390,7 +390,7 @@ impl Scenario {
     }
 
     /// Returns the expected state of the empty volumes of [`Self::new_pool`].
-    pub(crate) fn new_books(&self) -> ExpectedState {
+    pub(crate) fn new_expected_state(&self) -> ExpectedState {
         let blocks = self.room.sizes().volume_blocks;
         let mut expected = ExpectedState::new(VOLUMES, MORE_VOLUMES, blocks, blocks + blocks / 2);
         expected.objects = ObjectsBook::new(OBJECT_NUMBERS.to_vec());
@@ -418,7 +418,7 @@ impl Scenario {
         let (scanner, timer) = (Arc::clone(engine), executor.clone());
         let scans = executor
             .spawn("scans", async move { scanner.run_scans(|time| timer.sleep(time)).await });
-        self.start_trouble(world, generation);
+        self.start_faults(world, generation);
         let rng = Rng::new(self.seed).stream("generation", generation);
         // While the operator adds and removes vdevs, clients continue to write: without concurrent
         // writes, moves of the log and evacuations would test little.
@@ -600,7 +600,7 @@ impl Scenario {
         }
     }
 
-    fn start_trouble(&self, world: &SimWorld, generation: u64) {
+    fn start_faults(&self, world: &SimWorld, generation: u64) {
         for n in 0..self.layout.troubled() {
             let disk = world.disk(n);
             match self.trouble {

@@ -171,7 +171,7 @@ impl Directory {
         found.part_orphans();
         found.cut_origins();
         found.hold_for_clones();
-        found.tell_names_apart();
+        found.rename_duplicate();
         Ok(found)
     }
 
@@ -270,7 +270,7 @@ impl Directory {
 
     /// Renames a dataset if a younger one has the same name. The younger one was created while the
     /// older one's entry was unreadable.
-    fn tell_names_apart(&mut self) {
+    fn rename_duplicate(&mut self) {
         let key = |record: &DatasetRecord, name: &str| {
             let (kind, of) = match &record.kind {
                 DatasetKind::Volume(_) => (0, DatasetId(0)),
@@ -476,7 +476,7 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX);
         found.records = vec![volume(1, "a"), volume(7, "a"), volume(5, "a-1"), volume(2, &long)];
         found.records.push(volume(9, &long));
-        found.tell_names_apart();
+        found.rename_duplicate();
         let names: Vec<&str> = found.records.iter().map(|record| record.name.as_str()).collect();
         assert_eq!(names[..3], ["a-2", "a", "a-1"]);
         assert!(names[3].ends_with("-2") && names[3].len() <= NAME_BYTES_MAX);

@@ -348,7 +348,7 @@ impl Engine {
             }
             pointers += found.len();
             let records = found.iter().filter(|found| found.level == 0 && found.index >= first);
-            let stored = records.filter(|found| found.ptr.leads_to_block());
+            let stored = records.filter(|found| found.ptr.is_stored());
             bytes += stored.map(|found| found.ptr.stored_bytes() as u64).sum::<u64>();
         }
         let counted = done(walk.position()).clamp(1, rest.max(1));

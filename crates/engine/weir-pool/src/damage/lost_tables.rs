@@ -72,7 +72,7 @@ impl Pool {
     #[boxed(?Send)]
     pub async fn free_lost_segments(&self, roots: &Roots) -> Result<bool, PoolError> {
         let lost = self.segments.inner.lock().lost.clone();
-        if lost.is_empty() || roots.has_lost() || self.leads_to_lost_segments(roots).await? {
+        if lost.is_empty() || roots.has_lost() || self.references_lost_segments(roots).await? {
             self.segments.inner.lock().unreached_since = None;
             return Ok(false);
         }
@@ -106,7 +106,7 @@ impl Pool {
 
     /// True if a pointer refers to a block in a lost segment, directly or through a remap table, or
     /// if that cannot be determined.
-    async fn leads_to_lost_segments(&self, roots: &Roots) -> Result<bool, PoolError> {
+    async fn references_lost_segments(&self, roots: &Roots) -> Result<bool, PoolError> {
         let mut named = HashSet::default();
         let mut visit = |ptr: BlockPtr| _ = named.insert(ptr.vseg);
         if self.walk_datasets(roots, &mut visit).await? > 0 {

@@ -41,7 +41,7 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
 /// lacks, its claim aside: then that epoch ran without the disks of `late`.
 pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
-    let is_unfinished = || is_claim && leads_to_but_for_cuts(early, late);
+    let is_unfinished = || is_claim && is_ancestor_of_without_cuts(early, late);
     follows(late, early) && (age(late) == age(early) || is_unfinished())
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn shared_with(import_epoch: Guid, lineage: &[ImportEpoch], newest: T
 }
 
 /// True if `old` is part of the history of `new`.
-pub(crate) fn leads_to(old: &Uberblock, new: &Uberblock) -> bool {
+pub(crate) fn is_ancestor_of(old: &Uberblock, new: &Uberblock) -> bool {
     is_part_of(old, &new.lineage, new.txg)
 }
 
@@ -73,11 +73,11 @@ pub(crate) fn is_part_of(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) 
 ///
 /// Such a txg contains no acknowledged write: an import epoch acknowledges writes only after its
 /// first txg is on all disks.
-pub(crate) fn leads_to_but_for_cuts(old: &Uberblock, new: &Uberblock) -> bool {
+pub(crate) fn is_ancestor_of_without_cuts(old: &Uberblock, new: &Uberblock) -> bool {
     is_part_of_but_for_cuts(old, &new.lineage, new.txg)
 }
 
-/// As [`leads_to_but_for_cuts`], for a history that ends with `newest`.
+/// As [`is_ancestor_of_without_cuts`], for a history that ends with `newest`.
 fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) -> bool {
     let mut end = old.txg;
     for import_epoch in &old.lineage {

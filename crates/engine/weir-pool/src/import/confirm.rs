@@ -15,7 +15,7 @@ use weir_base::Txg;
 use weir_format::{StaleLeg, Uberblock};
 
 use crate::disks::leg::Leg;
-use crate::disks::lineage::{RingEnd, follows, lead_to_same, leads_to, ring_end};
+use crate::disks::lineage::{RingEnd, follows, is_ancestor_of, lead_to_same, ring_end};
 use crate::disks::vdev::Vdev;
 use crate::disks::vdevs::Vdevs;
 use crate::import::found_disk::Found;
@@ -110,5 +110,5 @@ fn note_old(leg: &Leg, end: RingEnd, newest: Txg) {
 /// that was added later has no earlier uberblocks.
 fn first_txg(vdev: &Vdev, newest: &Uberblock, found: &Found) -> Option<Txg> {
     let own = vdev.legs.iter().filter_map(|leg| found.uberblocks_of(leg.guid)).flatten();
-    own.filter(|own| leads_to(own, newest)).map(|own| own.txg).min()
+    own.filter(|own| is_ancestor_of(own, newest)).map(|own| own.txg).min()
 }

@@ -474,7 +474,7 @@ pub(crate) mod tests {
     use weir_format::layout::FORMAT_VERSION;
     use weir_format::{BootstrapCopy, ImportEpoch};
 
-    use crate::disks::lineage::{follows, leads_to, leads_to_but_for_cuts, supersedes};
+    use crate::disks::lineage::{follows, is_ancestor_of, is_ancestor_of_without_cuts, supersedes};
 
     use super::*;
 
@@ -504,11 +504,13 @@ pub(crate) mod tests {
     fn stale_disk_is_distinguished_from_diverged_disk() {
         let newest = uberblock(30, &[(3, 20), (1, 1)]);
         let away = uberblock(12, &[(1, 1)]);
-        assert!(leads_to(&away, &newest) && leads_to(&newest, &newest));
+        assert!(is_ancestor_of(&away, &newest) && is_ancestor_of(&newest, &newest));
         let other = uberblock(21, &[(2, 13), (1, 1)]);
-        assert!(!leads_to(&other, &newest) && !leads_to_but_for_cuts(&other, &newest));
+        assert!(!is_ancestor_of(&other, &newest) && !is_ancestor_of_without_cuts(&other, &newest));
         let unknown = uberblock(5, &[(9, 1)]);
-        assert!(!leads_to(&unknown, &newest) && !leads_to_but_for_cuts(&unknown, &newest));
+        assert!(
+            !is_ancestor_of(&unknown, &newest) && !is_ancestor_of_without_cuts(&unknown, &newest)
+        );
     }
 
     #[test]
@@ -516,12 +518,15 @@ pub(crate) mod tests {
         let unfinished = Uberblock { log_epoch: 1, ..uberblock(17, &[(1, 1)]) };
         let claim = Uberblock { log_epoch: 1, ..uberblock(17, &[(2, 17), (1, 1)]) };
         assert!(follows(&claim, &unfinished) && !follows(&unfinished, &claim));
-        assert!(!leads_to(&unfinished, &claim) && leads_to_but_for_cuts(&unfinished, &claim));
+        assert!(
+            !is_ancestor_of(&unfinished, &claim)
+                && is_ancestor_of_without_cuts(&unfinished, &claim)
+        );
         let committed = uberblock(18, &[(2, 17), (1, 1)]);
         let other = uberblock(30, &[(3, 17), (1, 1)]);
-        assert!(leads_to_but_for_cuts(&committed, &other), "its claim, and a txg cut off");
+        assert!(is_ancestor_of_without_cuts(&committed, &other), "its claim, and a txg cut off");
         let twice = uberblock(19, &[(2, 17), (1, 1)]);
-        assert!(!leads_to_but_for_cuts(&twice, &other), "it went on");
+        assert!(!is_ancestor_of_without_cuts(&twice, &other), "it went on");
     }
 
     #[test]
@@ -552,14 +557,17 @@ pub(crate) mod tests {
             uberblock(21, &[(2, 21), (1, 1)]),
             uberblock(22, &[(4, 22), (2, 21), (1, 1)]),
         ] {
-            assert!(!leads_to(&cut, &newest) && leads_to_but_for_cuts(&cut, &newest), "{cut:?}");
+            assert!(
+                !is_ancestor_of(&cut, &newest) && is_ancestor_of_without_cuts(&cut, &newest),
+                "{cut:?}"
+            );
         }
         for gone_on in [
             uberblock(21, &[(1, 1)]),
             uberblock(23, &[(2, 21), (1, 1)]),
             uberblock(24, &[(4, 24), (2, 21), (1, 1)]),
         ] {
-            assert!(!leads_to_but_for_cuts(&gone_on, &newest), "{gone_on:?}");
+            assert!(!is_ancestor_of_without_cuts(&gone_on, &newest), "{gone_on:?}");
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Delta {
 impl Delta {
     pub(crate) fn gain(&mut self, ptr: &BlockPtr) {
         self.count(ptr, 1);
-        if ptr.leads_to_block() {
+        if ptr.is_stored() {
             self.born_units += i64::from(ptr.stored_units);
         }
     }
@@ -46,7 +46,7 @@ impl Delta {
     }
 
     pub(crate) fn count(&mut self, ptr: &BlockPtr, sign: i64) {
-        if !ptr.leads_to_block() {
+        if !ptr.is_stored() {
             return;
         }
         let units = sign * i64::from(ptr.stored_units);

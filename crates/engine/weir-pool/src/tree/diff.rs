@@ -427,7 +427,7 @@ impl<'p> TreeDiff<'p> {
                 && end_of(frame.level - 1, index) > self.what.from;
             if is_walked {
                 wanted.push(child);
-                wanted.extend(beside.leads_to_block().then_some(beside));
+                wanted.extend(beside.is_stored().then_some(beside));
             }
         }
         if wanted.len() > 1 {

@@ -142,7 +142,7 @@ impl Tree<'_> {
                 return Err(self.pool.bad_marker());
             }
             ptr = node;
-            while at > level && ptr.leads_to_block() {
+            while at > level && ptr.is_stored() {
                 steps += 1;
                 if steps > STEPS_MAX {
                     return Err(self.pool.bad_marker());

@@ -39,7 +39,7 @@ impl Version {
     /// Txg that represents the head of a volume.
     pub const HEAD: Txg = Txg(u64::MAX);
 
-    fn leads_to(&self, owner: &BlockOwner, objects: Objects) -> bool {
+    fn references(&self, owner: &BlockOwner, objects: Objects) -> bool {
         end_of(owner.level, owner.index) > self.freed_to.within(owner.object, objects)
     }
 }
@@ -195,7 +195,7 @@ impl Roots {
         let chains = self.owners.get(&owner.dataset)?;
         let (_, chain) = chains.iter().find(|(until, _)| *until >= birth)?;
         let born = chain.versions.partition_point(|version| version.txg < birth);
-        let leads = |version: &&Version| version.leads_to(owner, chain.objects);
+        let leads = |version: &&Version| version.references(owner, chain.objects);
         let version = chain.versions[born..].iter().find(leads)?;
         Some((chain, version))
     }

@@ -289,7 +289,7 @@ impl Apply<'_, '_, '_> {
     /// Counts a pointer that the tree dropped. Returns true if no other version of the volume
     /// references its block.
     fn count_lost(&mut self, old: &BlockPtr, level: u8, index: u64) -> bool {
-        if !old.leads_to_block() {
+        if !old.is_stored() {
             return false;
         }
         let units = i64::from(old.stored_units);

@@ -43,7 +43,7 @@ fn failed_storm_leaves_no_volume_busy() {
             let on = PropertyChange::set(READ_ONLY, true);
             engine.change_properties(&[target], &[on]).await.expect("it exists");
         }
-        let expected = Rc::new(RefCell::new(scenario.new_books()));
+        let expected = Rc::new(RefCell::new(scenario.new_expected_state()));
         let (rng, expected_too) = (Rng::new(1), Rc::clone(&expected));
         let mut client = Client { rng, engine, expected: expected_too, blocks_per_write_max: 8 };
         let mut failed = 0;
