@@ -73,7 +73,7 @@ impl Secrets {
     }
 
     /// Removes all secret files that are not in `used`: a crash may have left them behind.
-    pub(crate) fn forget_all_but(&self, used: &BTreeSet<&str>) {
+    pub(crate) fn retain_only(&self, used: &BTreeSet<&str>) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         for path in entries.flatten().map(|entry| entry.path()) {
             if let Some(path) = path.to_str().filter(|path| !used.contains(path)) {
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(secrets.keep(b"one", Some(&one)).unwrap(), one);
         assert_ne!(secrets.keep(b"two", Some(&one)).unwrap(), one);
         assert_eq!(fs::metadata(&one).unwrap().permissions().mode() & 0o777, 0o600);
-        secrets.forget_all_but(&BTreeSet::from([one.as_str()]));
+        secrets.retain_only(&BTreeSet::from([one.as_str()]));
         assert!(Path::new(&one).exists() && !Path::new(&other).exists());
         // `forget` must not remove a file that a caller named: it is outside the directory.
         let named = dir.path().join("named");

@@ -214,7 +214,7 @@ fn manage(
 ) -> Result<(Arc<Manager>, Arc<Tokens>), ApiError> {
     let tokens = Arc::new(Tokens::load(&options.state_dir, Arc::clone(&record.events))?);
     let secrets = Secrets::of(&options.state_dir);
-    secrets.forget_all_but(&state.state.secret_files());
+    secrets.retain_only(&state.state.secret_files());
     let files = CallerFiles { dirs: Arc::new(NamedDirs::new(&options.disk_dirs)?), secrets };
     let own = (Arc::clone(&tokens), files);
     let dir = &options.state_dir;

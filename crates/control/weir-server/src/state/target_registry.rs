@@ -315,7 +315,7 @@ impl TargetRegistry {
 
     /// Deletes the saved reservations and write cache setting of a volume that is in no target any
     /// more.
-    pub(crate) fn forget_unit(&self, key: DatasetKey) {
+    pub(crate) fn delete_unit(&self, key: DatasetKey) {
         for file in UnitFiles::of(&self.state_dir, naa(key)).all() {
             if let Err(error) = std::fs::remove_file(file)
                 && error.kind() != std::io::ErrorKind::NotFound

@@ -277,7 +277,7 @@ impl Handle<TargetDelete> for Manager {
         self.targets.close(&name);
         known.initiators.iter().for_each(|entry| self.delete_secrets(entry, None));
         for lun in &known.luns {
-            self.forget_unshown(lun);
+            self.delete_unused_unit(lun);
         }
         Ok(Removed { outcome: Outcome::Removed, name })
     }
@@ -464,7 +464,7 @@ impl Handle<LunRemove> for Manager {
         let lun = lun.ok_or_else(|| not_found("LUN", &number.to_string()))?;
         self.change_target(target, |known| known.luns.retain(|lun| lun.number != *number))?;
         self.targets.hide(target, *number);
-        self.forget_unshown(lun);
+        self.delete_unused_unit(lun);
         Ok(Removed { outcome: Outcome::Removed, name: format!("{target} LUN {number}") })
     }
 
@@ -477,13 +477,13 @@ impl Handle<LunRemove> for Manager {
 
 impl Manager {
     /// Deletes the saved state of a logical unit if no target shows its volume any more.
-    fn forget_unshown(&self, lun: &KnownLun) {
+    fn delete_unused_unit(&self, lun: &KnownLun) {
         if !self.luns_of(Of::Dataset(&lun.volume)).is_empty() {
             return;
         }
         let pool = lun.volume.split('/').next().unwrap_or_default();
         if let Ok(open) = self.pool(pool) {
-            self.targets.forget_unit(key_of(&open.engine, lun));
+            self.targets.delete_unit(key_of(&open.engine, lun));
         }
     }
 

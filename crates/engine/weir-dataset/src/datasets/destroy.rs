@@ -63,7 +63,7 @@ impl Engine {
             for snapshot in &mut state.snapshots {
                 snapshot.destroy();
             }
-            state.forget_bookmarks(|_| true);
+            state.remove_bookmarks(|_| true);
             // The changes in the volume's log queue are never logged; a waiting flush waits for the
             // commit.
             state.object.log.skip_until(self.core.open_txg());

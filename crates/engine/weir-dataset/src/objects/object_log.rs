@@ -315,12 +315,12 @@ impl ObjectLog {
             self.bytes.sub(queue.pop_until(lsn));
             queue.skip = queue.skip.filter(|skip| skip.txg > txg);
         }
-        self.forget_durable(lsn);
+        self.remove_durable(lsn);
     }
 
     /// Removes empty queues, and the entries of `named` and `ended` whose namespace changes are
     /// durable: all up to `lsn`.
-    fn forget_durable(&mut self, lsn: Lsn) {
+    fn remove_durable(&mut self, lsn: Lsn) {
         self.objects.retain(|_, queue| !queue.is_idle());
         self.named.retain(|_, named| *named > lsn);
         self.ended.retain(|_, ended| ended.lsn > lsn);
@@ -433,7 +433,7 @@ impl ObjectLog {
             }
         }
         self.bytes.sub(self.namespace.pop_until(last.lsn));
-        self.forget_durable(last.lsn);
+        self.remove_durable(last.lsn);
     }
 }
 

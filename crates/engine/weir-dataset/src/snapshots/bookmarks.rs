@@ -32,7 +32,7 @@ pub struct BookmarkId {
 
 impl State {
     /// Removes the bookmarks for which `goes` returns true, in the open txg.
-    pub(crate) fn forget_bookmarks(&mut self, goes: impl Fn(&Mark) -> bool) {
+    pub(crate) fn remove_bookmarks(&mut self, goes: impl Fn(&Mark) -> bool) {
         let Self { bookmarks, forgotten, .. } = self;
         bookmarks.retain(|mark| {
             let stays = !goes(mark);
@@ -128,7 +128,7 @@ impl Engine {
             if !state.bookmarks.iter().any(|mark| mark.record.name == id.name) {
                 return Err(self.no_bookmark(id));
             }
-            state.forget_bookmarks(|mark| mark.record.name == id.name);
+            state.remove_bookmarks(|mark| mark.record.name == id.name);
         }
         self.commit_change().await
     }

@@ -577,7 +577,7 @@ impl Engine {
                     snapshot.destroy();
                 }
             }
-            state.forget_bookmarks(|mark| newer.contains(&mark.record.id));
+            state.remove_bookmarks(|mark| newer.contains(&mark.record.id));
             self.leave_behind(&mut state, target, inherited);
             // The space of the replaced tree becomes available for the volume's refreservation.
             self.core.note_freeing(self.core.open_txg());

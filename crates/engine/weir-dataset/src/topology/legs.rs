@@ -122,7 +122,7 @@ impl Engine {
         let left = self.pool().detach_leg(guid)?;
         self.successions.lock().retain(|pair| pair.old != guid && pair.new != guid);
         self.commit_now().await?;
-        Ok(self.pool().forget_leg(left).await?)
+        Ok(self.pool().remove_leg(left).await?)
     }
 
     /// Detaches replaced legs whose replacements are resilvered.

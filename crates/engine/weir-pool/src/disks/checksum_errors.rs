@@ -49,12 +49,12 @@ impl ChecksumErrors {
     }
 
     /// Lets every bad block count once more, when a scrub begins.
-    pub(crate) fn forget_all(&self) {
+    pub(crate) fn restart_count(&self) {
         self.counted.lock().clear();
     }
 
     pub(crate) fn clear(&self) {
-        self.forget_all();
+        self.restart_count();
         self.total.store(0, Ordering::Relaxed);
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         errors.forget(&(4096..8192));
         errors.count(4096);
         assert_eq!(errors.total(), 2);
-        errors.forget_all();
+        errors.restart_count();
         errors.count(4096);
         assert_eq!(errors.total(), 3);
         errors.clear();

@@ -306,7 +306,7 @@ pub(crate) mod tests {
             assert_eq!((wrong(&vdev), bypassed(&vdev)), ([1, 1], [0, 0]));
             assert!(vdev.read_verified(0, 4096, 4096, |_| false).await.is_err());
             assert_eq!(wrong(&vdev), [2, 2], "another block");
-            vdev.legs.iter().for_each(|leg| leg.checksum_errors.forget_all());
+            vdev.legs.iter().for_each(|leg| leg.checksum_errors.restart_count());
             assert!(vdev.read_verified(0, 0, 4096, |_| false).await.is_err());
             assert_eq!(wrong(&vdev), [3, 3], "a scrub began");
         });

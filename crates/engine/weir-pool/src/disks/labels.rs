@@ -288,7 +288,10 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
 
 /// Erases the labels of a disk, so that no import finds a pool on it: at the offsets for a vdev
 /// that uses `disk_bytes`, and at the offsets for a vdev that uses the whole disk.
-pub(crate) async fn forget_disk(device: &dyn Device, disk_bytes: u64) -> Result<(), PoolError> {
+pub(crate) async fn erase_all_labels(
+    device: &dyn Device,
+    disk_bytes: u64,
+) -> Result<(), PoolError> {
     let len = device.geometry().len_bytes;
     for used in [disk_bytes, len - len % BLOCK_BYTES as u64] {
         erase_labels(device, used).await.map_err(Arc::new)?;

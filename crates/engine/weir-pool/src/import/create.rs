@@ -17,7 +17,7 @@ use weir_format::layout::{
 };
 use weir_format::{Features, Label, TreeRoot, VdevConfig, VdevRole};
 
-use crate::disks::labels::{forget_disk, write_labels};
+use crate::disks::labels::{erase_all_labels, write_labels};
 use crate::disks::layout::{
     VdevSpec, build_vdevs, check_disks, check_roles, segment_bytes, vdev_config, zero_log,
 };
@@ -63,7 +63,7 @@ pub async fn create(
             let own = Label { disk: leg.guid, ..label.clone() };
             // Erasing also removes a label of another pool at the end of a disk that is longer than
             // the others.
-            forget_disk(&**disk, config.disk_bytes).await?;
+            erase_all_labels(&**disk, config.disk_bytes).await?;
             write_labels(&**disk, &own).await.map_err(Arc::new)?;
             zero_log(&**disk, label.log_bytes).await?;
         }

@@ -193,7 +193,7 @@ impl Segments {
 
     /// Removes cleaned segments without live blocks from the table. Called once in each commit,
     /// when readers already use the trees of its txg.
-    pub(crate) fn forget_emptied(&self) {
+    pub(crate) fn remove_emptied(&self) {
         let mut inner = self.inner.lock();
         for vseg in std::mem::take(&mut inner.emptied) {
             let slot = inner.slots.remove(&vseg).expect("the emptied stay in the table");

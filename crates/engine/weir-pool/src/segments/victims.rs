@@ -102,7 +102,7 @@ impl Segments {
     }
 
     /// Allows the cleaner to retry the segments of a vdev that it could not empty.
-    pub(crate) fn forget_stuck_on(&self, vdev: u16) {
+    pub(crate) fn clear_stuck(&self, vdev: u16) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let elsewhere = |vseg: &VsegId| inner.slots.get(vseg).is_some_and(|s| s.entry.vdev != vdev);

@@ -249,7 +249,7 @@ impl Pool {
     /// Clears the damaged parts that the last scrub found, and the set of bad blocks already
     /// counted as checksum errors: the new scrub finds both again.
     pub(crate) fn begin_damage_scrub(&self) {
-        self.vdevs.legs().for_each(|leg| leg.checksum_errors.forget_all());
+        self.vdevs.legs().for_each(|leg| leg.checksum_errors.restart_count());
         self.damage.change(|inner| inner.scrub = Some((HashSet::default(), 0)));
     }
 

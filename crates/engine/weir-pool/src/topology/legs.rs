@@ -21,7 +21,7 @@ use weir_format::layout::{DISKS_MAX, FORMAT_VERSION, MIRROR_LEGS_MAX};
 use weir_format::{Label, StaleLeg, VdevRole};
 
 use crate::disks::labels::{
-    DiskLabels, erase_labels, find_damaged_slots, forget_disk, read_labels, repair_config,
+    DiskLabels, erase_all_labels, erase_labels, find_damaged_slots, read_labels, repair_config,
     write_labels,
 };
 use crate::disks::layout::zero_log;
@@ -249,7 +249,7 @@ impl Pool {
     pub async fn ready_disk(&self, beside: Guid, device: &dyn Device) -> Result<(), PoolError> {
         self.check_disk(beside, device)?;
         let (vdev, _) = self.leg(beside)?;
-        forget_disk(device, vdev.disk_bytes()).await?;
+        erase_all_labels(device, vdev.disk_bytes()).await?;
         zero_log(device, self.label.log_bytes).await
     }
 
@@ -368,7 +368,7 @@ impl Pool {
 
     /// Step 2: removes the leg from all labels and erases the labels on its disk.
     #[boxed(?Send)]
-    pub async fn forget_leg(&self, left: DetachedLeg) -> Result<(), PoolError> {
+    pub async fn remove_leg(&self, left: DetachedLeg) -> Result<(), PoolError> {
         let _labels = self.labels.lock().await;
         self.next_config();
         self.write_configs().await?;

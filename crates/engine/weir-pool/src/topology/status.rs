@@ -11,7 +11,7 @@ use weir_base::{Guid, Txg};
 use weir_device::DiskFigures;
 use weir_format::{VdevKind, VdevRole};
 
-use crate::disks::labels::forget_disk;
+use crate::disks::labels::erase_all_labels;
 use crate::disks::leg::Leg;
 use crate::disks::leg_state::LegState;
 use crate::disks::slowness::{self, Slowness};
@@ -185,7 +185,7 @@ impl Pool {
         self.note_destroyed();
         for vdev in self.vdevs.iter() {
             for device in vdev.legs.iter().filter_map(Leg::device) {
-                forget_disk(&*device, vdev.disk_bytes()).await?;
+                erase_all_labels(&*device, vdev.disk_bytes()).await?;
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use weir_device::Device;
 use weir_format::layout::{DISKS_MAX, LABEL_BYTES, segments_offset};
 use weir_format::{Label, VDEVS_MAX, VdevConfig, VdevRole};
 
-use crate::disks::labels::{forget_disk, write_labels, write_second_label};
+use crate::disks::labels::{erase_all_labels, write_labels, write_second_label};
 use crate::disks::layout::{VdevSpec, check_disks, check_roles, vdev_config, zero_log};
 use crate::disks::leg::Leg;
 use crate::disks::leg_state::LegState;
@@ -122,7 +122,7 @@ impl Pool {
         planned.vdevs = self.vdevs.all().map(Vdev::config).collect();
         planned.vdevs.push(config.clone());
         for (disk, leg) in spec.disks.iter().zip(&config.legs) {
-            forget_disk(&**disk, config.disk_bytes).await?;
+            erase_all_labels(&**disk, config.disk_bytes).await?;
             zero_log(&**disk, self.label.log_bytes).await?;
             // This label is older than all other labels: until the disks of the pool have a label
             // that names the new disks, the import uses the labels without them.
@@ -197,7 +197,7 @@ impl Pool {
     /// Retries to move segments that could not be moved before, because data in them was
     /// unreadable.
     pub fn retry_evacuation(&self, vdev: u16) {
-        self.segments.forget_stuck_on(vdev);
+        self.segments.clear_stuck(vdev);
     }
 
     /// Checks whether the other data vdevs have space for the contents of this vdev.

@@ -140,7 +140,7 @@ impl Pool {
         }
         assert_eq!(txg, before.txg.next(), "txgs are committed one after another");
         let all = input.all;
-        self.segments.forget_emptied();
+        self.segments.remove_emptied();
         let (remaps, stored) =
             self.write_tables::<RemapTable>(&mut out, before.remaps, all).await?;
         let (references, counts) =

@@ -223,7 +223,7 @@ impl State {
 
     /// Overwrites a range of media and cache without an operation.
     pub(super) fn overwrite(&mut self, offset: u64, bytes: &[u8]) {
-        self.forget_cached(&(offset..offset + bytes.len() as u64));
+        self.drop_cached(&(offset..offset + bytes.len() as u64));
         self.media.write(offset, bytes);
         self.visible.write(offset, bytes);
     }
@@ -383,12 +383,12 @@ impl State {
             }
             _ => None,
         };
-        self.forget_cached(&range);
+        self.drop_cached(&range);
         fill_range(&mut self.media, range.clone(), content.as_ref());
         fill_range(&mut self.visible, range, content.as_ref());
     }
 
-    fn forget_cached(&mut self, range: &Range<u64>) {
+    fn drop_cached(&mut self, range: &Range<u64>) {
         self.thin_cache(|block| Some(sector_mask(range, block * BLOCK_BYTES as u64)));
     }
 

@@ -332,7 +332,7 @@ impl Fake {
             None => Err(ApiError::new(ErrorKind::Invalid, format!("{} is no clone", volume.name))),
         };
         let mut state = self.state();
-        state.forget_clone(&volume);
+        state.remove_clone(&volume);
         ready(state.change_volume(&volume, promote))
     }
 

@@ -139,7 +139,7 @@ const ALLOCATED: Allocated = Allocated {
 
 impl State {
     /// Removes a volume from the list of clones of its origin.
-    pub(super) fn forget_clone(&mut self, volume: &str) {
+    pub(super) fn remove_clone(&mut self, volume: &str) {
         self.snapshots.values_mut().for_each(|origin| origin.clones.retain(|name| name != volume));
     }
 
