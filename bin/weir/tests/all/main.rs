@@ -53,6 +53,6 @@ mod sending;
 mod shape;
 mod snapshots;
 mod steady;
-mod strangers;
+mod unauthenticated;
 mod two_servers;
 mod words;

@@ -16,7 +16,7 @@ use crate::Error;
 
 mod advise;
 mod bookmark;
-mod care;
+mod maintenance;
 mod compression;
 mod damage;
 mod event;
@@ -41,7 +41,7 @@ mod volume_size;
 
 pub use advise::*;
 pub use bookmark::*;
-pub use care::*;
+pub use maintenance::*;
 pub use compression::*;
 pub use damage::*;
 pub use event::*;

@@ -183,7 +183,7 @@ impl Row {
 impl Published {
     /// Published rows to compare with a cell, in the order of the document. A cell with a variant
     /// gets only the rows of this variant; a cell without a variant gets the rows of all variants.
-    pub fn beside<'a>(&'a self, cell: &'a CellSpec) -> impl Iterator<Item = &'a Row> {
+    pub fn rows_for<'a>(&'a self, cell: &'a CellSpec) -> impl Iterator<Item = &'a Row> {
         let fits = move |row: &&Row| {
             let variant = cell.variant.is_none() || cell.variant == row.variant;
             row.cell == cell.name && variant

@@ -9,7 +9,6 @@
 //!   of CSV;
 //! - the HTML report is one file that contains no scripts and loads no other file.
 
-mod beside;
 mod bonnie;
 mod chart;
 mod conclusions;
@@ -17,6 +16,7 @@ mod facts;
 mod html;
 mod markdown;
 mod plots;
+mod published;
 mod rows;
 mod sheet;
 #[cfg(test)]

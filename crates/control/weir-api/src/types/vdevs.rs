@@ -1,6 +1,6 @@
 //! Requests that add, attach, replace and remove disks and vdevs, or expand a pool.
 //!
-//! The requests offline and online are in `care`, the layout of a new pool is in `pool`.
+//! The requests offline and online are in `maintenance`, the layout of a new pool is in `pool`.
 //!
 //! Invariants:
 //! - a request names a disk of the pool by its path, the last part of its path or its guid, and a
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names;
 
-use super::care::check_path;
+use super::maintenance::check_path;
 use super::pool::{check_vdevs, told_vdevs};
 use super::request::one_name;
 use super::{Request, VdevSpec};

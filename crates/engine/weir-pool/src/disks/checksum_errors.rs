@@ -48,7 +48,7 @@ impl ChecksumErrors {
         }
     }
 
-    /// Lets every bad block count once more, when a scrub begins.
+    /// Counts each bad block again when it is next read. Called when a scrub begins.
     pub(crate) fn restart_count(&self) {
         self.counted.lock().clear();
     }

@@ -1,6 +1,7 @@
 //! Read side of the block pointer trees.
 
 pub(crate) mod change;
+pub(crate) mod data_loss;
 pub(crate) mod dataset_diff;
 pub(crate) mod dataset_walk;
 pub(crate) mod delta;
@@ -8,7 +9,6 @@ pub(crate) mod diff;
 pub(crate) mod kind;
 pub(crate) mod place;
 pub(crate) mod live;
-pub(crate) mod losses;
 pub(crate) mod lost_nodes;
 pub(crate) mod metadata_trees;
 pub(crate) mod object_table;

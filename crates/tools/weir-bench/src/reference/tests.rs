@@ -54,7 +54,7 @@ fn every_row_names_a_cell_of_its_profile() {
             }
             let cell = spec.cells.iter().find(|cell| cell.name == row.cell);
             let cell = cell.unwrap_or_else(|| panic!("{file}: no cell {:?}", row.cell));
-            assert!(published.beside(cell).any(|beside| beside == row), "{file}: {}", row.cell);
+            assert!(published.rows_for(cell).any(|other| other == row), "{file}: {}", row.cell);
             if let Some(clients) = row.clients {
                 assert_eq!(cell.clients, clients, "{file}: {}", row.cell);
             }

@@ -12,7 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::chart::{self, Chart};
 use super::rows::{self, Row, Table};
-use super::{ReportError, beside, facts, plots};
+use super::{ReportError, facts, plots, published};
 use crate::requirement::Outcome;
 use crate::result::PhaseResult;
 use crate::verdict::JudgedRun;
@@ -114,15 +114,15 @@ fn of_table(run: &JudgedRun, table: &Table) -> Result<Markup, ReportError> {
 
 /// Formats the published rows of the document that the run repeats, next to the rows of this run.
 fn published(run: &JudgedRun) -> Result<Markup, ReportError> {
-    let beside = beside::beside(run);
-    if beside.tables.is_empty() {
+    let published = published::published(run);
+    if published.tables.is_empty() {
         return Ok(html! {});
     }
     Ok(html! {
         section id="published" {
             h2 { "Published rows and this run" }
-            ul { @for note in &beside.notes { li { (note) } } }
-            @for table in &beside.tables { (of_table(run, table)?) }
+            ul { @for note in &published.notes { li { (note) } } }
+            @for table in &published.tables { (of_table(run, table)?) }
         }
     })
 }

@@ -5,7 +5,7 @@
 //! Invariants: the sections have the same order as in the HTML report; no text can break a table.
 
 use super::rows::{self, Table};
-use super::{beside, conclusions, facts};
+use super::{conclusions, facts, published};
 use crate::requirement::{self, Assessment};
 use crate::verdict::JudgedRun;
 
@@ -15,19 +15,19 @@ pub(super) fn document(run: &JudgedRun) -> String {
     line(&mut out, &format!("# {}", facts::title(run)));
     line(&mut out, &facts::subtitle(run));
     list(&mut out, "Conclusions", &conclusions::conclusions(run));
-    let beside = facts::beside_headline(run).into_iter();
-    let beside: Vec<String> = beside.map(|(name, value)| format!("{name}: {value}")).collect();
-    list(&mut out, "Target and conditions", &beside);
+    let headline = facts::beside_headline(run).into_iter();
+    let headline: Vec<String> = headline.map(|(name, value)| format!("{name}: {value}")).collect();
+    list(&mut out, "Target and conditions", &headline);
     line(&mut out, "## Tables");
     for table in rows::tables(run) {
         of_table(&mut out, &table);
     }
-    let beside = beside::beside(run);
-    if !beside.tables.is_empty() {
+    let published = published::published(run);
+    if !published.tables.is_empty() {
         line(&mut out, "## Published rows");
-        beside.notes.iter().for_each(|note| row(&mut out, &format!("- {}", field(note))));
+        published.notes.iter().for_each(|note| row(&mut out, &format!("- {}", field(note))));
         out.push('\n');
-        beside.tables.iter().for_each(|table| of_table(&mut out, table));
+        published.tables.iter().for_each(|table| of_table(&mut out, table));
     }
     sizes(&mut out, run);
     if let Some(assessment) = requirement::assess(run) {

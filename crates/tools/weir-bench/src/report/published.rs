@@ -21,7 +21,7 @@ use crate::words;
 const SHAPE: &str = "other hardware: shape, not rank";
 
 /// Tables with published rows next to the rows of this run, and notes on the published rows.
-pub(super) struct Beside {
+pub(super) struct Published {
     pub(super) tables: Vec<Table>,
     pub(super) notes: Vec<String>,
 }
@@ -36,8 +36,8 @@ struct Ours {
 
 /// Builds the tables. The result has no tables if the run repeats no document, or none of the
 /// document's rows.
-pub(super) fn beside(run: &JudgedRun) -> Beside {
-    let nothing = Beside { tables: Vec::new(), notes: Vec::new() };
+pub(super) fn published(run: &JudgedRun) -> Published {
+    let nothing = Published { tables: Vec::new(), notes: Vec::new() };
     let Some(name) = &run.result().spec.reference else { return nothing };
     // A result that another version of weir-bench wrote may name a document that this version does
     // not contain.
@@ -68,7 +68,7 @@ pub(super) fn beside(run: &JudgedRun) -> Beside {
             "{left_out} published rows belong to variants that this run did not measure"
         ));
     }
-    Beside { tables, notes }
+    Published { tables, notes }
 }
 
 const HEADS: [&str; 13] = [
@@ -99,7 +99,7 @@ fn ours(run: &JudgedRun, published: &Published, row: &reference::Row) -> Vec<Our
         })
         .collect();
     for (index, (cell, judged)) in result.cells.iter().zip(run.cells()).enumerate() {
-        if published.beside(&cell.spec).any(|other| std::ptr::eq(other, row)) {
+        if published.rows_for(&cell.spec).any(|other| std::ptr::eq(other, row)) {
             found.push(Ours {
                 name: cell.spec.name.clone(),
                 cell: Some(index),
