@@ -18,7 +18,7 @@ fn findings(body: &str) -> Vec<(Rule, usize)> {
 }
 
 #[test]
-fn header() {
+fn file_without_header_is_refused() {
     let bare = "//! A file.\nfn f() {}\n";
     assert_eq!(findings_at("crates/weir-x/src/a.rs", "fn f() {}\n"), [(Rule::Header, 1)]);
     assert_eq!(findings_at("crates/weir-x/src/a.rs", bare), [(Rule::Header, 1)]);
@@ -32,7 +32,7 @@ fn header() {
 }
 
 #[test]
-fn lengths() {
+fn long_lines_and_files_are_refused() {
     let comment = |chars: usize| format!("// {}\n", "x".repeat(chars - 3));
     assert_eq!(findings(&comment(100)), []);
     assert_eq!(findings(&comment(101)), [(Rule::LineLength, 4)]);
@@ -41,14 +41,14 @@ fn lengths() {
 }
 
 #[test]
-fn promises() {
+fn marker_of_unfinished_work_is_refused() {
     let word = concat!("TO", "DO");
     assert_eq!(findings(&format!("// {word}: later\n")), [(Rule::Promise, 4)]);
     assert_eq!(findings(&format!("// {word}S_DONE is a name\n")), []);
 }
 
 #[test]
-fn globs() {
+fn glob_imports_are_refused_outside_tests() {
     let tests = "#[cfg(test)]\nmod tests {\n    use super::*;\n    use proptest::prelude::*;\n}\n";
     assert_eq!(findings(tests), []);
     assert_eq!(findings("use super::*;\n"), [(Rule::Glob, 4)]);
@@ -63,7 +63,7 @@ fn globs() {
 }
 
 #[test]
-fn unsafe_code() {
+fn unsafe_code_is_refused_outside_its_crates() {
     let body = "fn f() {\n    // unsafe in a comment is only a word\n    unsafe { g() }\n}\n";
     assert_eq!(findings(body), [(Rule::Unsafe, 6)]);
     assert_eq!(findings("m! { unsafe { g() } }\n"), [(Rule::Unsafe, 4)]);
@@ -76,7 +76,7 @@ fn unsafe_code() {
 }
 
 #[test]
-fn names() {
+fn barred_words_in_names_are_refused() {
     for planted in [
         "fn read_page() {}\n",
         "struct Page;\n",
@@ -117,7 +117,7 @@ fn package(folder: &str, name: &str, dependencies: &[(&str, Option<&str>)]) -> P
 }
 
 #[test]
-fn layers() {
+fn dependency_on_a_higher_layer_is_refused() {
     let with = |package: Package| {
         let plain = [("base", "weir-base"), ("engine", "weir-pool"), ("protocol", "weir-nbd")];
         let tools = ["weir-sim", "weir-bench", "weir-command"].map(|name| ("tools", name));

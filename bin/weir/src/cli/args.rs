@@ -313,7 +313,7 @@ mod tests {
         include_str!("../../../../crates/control/weir-server/src/replication/commands.txt");
 
     #[test]
-    fn server_knows_every_verb() {
+    fn server_accepts_every_verb() {
         let cli = Cli::command();
         let verbs = cli.get_subcommands().map(|verb| verb.get_name().to_owned());
         let mut verbs: Vec<String> = verbs.collect();

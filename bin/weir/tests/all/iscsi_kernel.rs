@@ -320,13 +320,13 @@ fn start_load(server: &Server, guest: &mut Guest, disk: &str) {
         done"
     );
     guest.start("load", &script);
-    load_goes_on(server);
+    assert_load_continues(server);
 }
 
 /// Waits until the server has received more writes of the load. Each round verifies its writes when
 /// it ends; [`end_load`] waits for the end of the last round.
 #[track_caller]
-fn load_goes_on(server: &Server) {
+fn assert_load_continues(server: &Server) {
     let before = counter(server, 0, "writes");
     eventually("the load goes on", LIMIT, || counter(server, 0, "writes") > before + 50);
 }
@@ -387,7 +387,7 @@ END",
         guest.run(&format!(
             "until_true logged_out; until_true is_failed $(disk default {portal} 0)"
         ));
-        load_goes_on(&server);
+        assert_load_continues(&server);
         network.mend(subnet);
         guest.run("until_true logged_in; until_true both_active");
     }

@@ -258,12 +258,12 @@ fn with_mount(mount: &str, test: &str) -> Option<String> {
 }
 
 #[test]
-fn a_full_filesystem_is_no_space() {
+fn full_filesystem_returns_no_space() {
     with_mount("tmpfs -o size=2m", "child_writes_until_the_filesystem_is_full");
 }
 
 #[test]
-#[ignore = "run in a mount namespace by a_full_filesystem_is_no_space"]
+#[ignore = "run in a mount namespace by full_filesystem_returns_no_space"]
 fn child_writes_until_the_filesystem_is_full() {
     let disk = open(&sparse(Path::new("/mnt"), "file", 16 * MIB)).unwrap();
     run(async {
@@ -279,13 +279,13 @@ fn child_writes_until_the_filesystem_is_full() {
 }
 
 #[test]
-fn without_direct_io_the_cache_is_used_and_said() {
+fn open_without_direct_io_uses_and_reports_the_cache() {
     let Some(text) = with_mount("ramfs", "child_uses_a_disk_without_direct_io") else { return };
     assert_eq!(text.matches("refuses direct I/O").count(), 1, "{text}");
 }
 
 #[test]
-#[ignore = "run in a mount namespace by without_direct_io_the_cache_is_used_and_said"]
+#[ignore = "run in a mount namespace by open_without_direct_io_uses_and_reports_the_cache"]
 fn child_uses_a_disk_without_direct_io() {
     tracing_subscriber::fmt().with_ansi(false).init();
     let path = sparse(Path::new("/mnt"), "file", 8 * MIB);

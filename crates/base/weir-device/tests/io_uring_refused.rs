@@ -55,14 +55,14 @@ fn disk_in(dir: &Path) -> weir_device::FileDevice {
 }
 
 #[test]
-fn falls_back_to_polling_and_says_so() {
+fn refused_io_uring_falls_back_to_polling_with_a_warning() {
     let text = child(&["env"], "child_without_io_uring");
     assert_eq!(text.matches("io_uring refused: falling back to polling").count(), 1, "{text}");
     assert!(text.contains("Operation not permitted"), "the reason is missing: {text}");
 }
 
 #[test]
-#[ignore = "run in a child process by falls_back_to_polling_and_says_so"]
+#[ignore = "run in a child process by refused_io_uring_falls_back_to_polling_with_a_warning"]
 fn child_without_io_uring() {
     tracing_subscriber::fmt().with_ansi(false).init();
     refuse(BTreeMap::from([(IO_URING_SETUP, vec![])]), Errno::PERM);
@@ -91,12 +91,12 @@ fn child_without_io_uring() {
 }
 
 #[test]
-fn what_the_disk_answers_reaches_the_caller() {
+fn errors_of_the_disk_reach_the_caller() {
     child(&["env"], "child_with_a_failing_disk");
 }
 
 #[test]
-#[ignore = "run in a child process by what_the_disk_answers_reaches_the_caller"]
+#[ignore = "run in a child process by errors_of_the_disk_reach_the_caller"]
 fn child_with_a_failing_disk() {
     let dir = temporary();
     let disk = disk_in(dir.path());

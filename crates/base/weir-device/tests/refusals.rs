@@ -51,7 +51,7 @@ fn directory_device_and_pipe_are_refused() {
 }
 
 #[test]
-fn too_small() {
+fn disk_below_the_minimum_size_is_refused() {
     let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "small", MIB - 1);
@@ -75,7 +75,7 @@ fn read_only_even_for_root() {
 }
 
 #[test]
-fn without_permission() {
+fn disk_without_permission_is_refused() {
     let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
     let path = sparse(dir.path(), "file", MIB);

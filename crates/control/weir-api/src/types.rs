@@ -41,13 +41,13 @@ mod volume_size;
 
 pub use advise::*;
 pub use bookmark::*;
-pub use maintenance::*;
 pub use compression::*;
 pub use damage::*;
 pub use event::*;
 pub use export::*;
 pub use flush::*;
 pub use io::*;
+pub use maintenance::*;
 pub use page::gone;
 pub use pool::*;
 pub use property::*;

@@ -66,7 +66,7 @@ mod tests {
     const END: &str = "<!-- end -->";
 
     #[test]
-    fn medians() {
+    fn median_of_odd_even_and_no_values() {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
         assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
         assert_eq!(median(std::iter::empty()), None);

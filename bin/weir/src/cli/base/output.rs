@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_align() {
+    fn table_columns_are_aligned() {
         let rows = [["a".into(), "1".into()], ["longer".into(), "100".into()]];
         let people = table(["NAME", ">SIZE"], &rows, Style::People);
         assert_eq!(people, "NAME    SIZE\na          1\nlonger   100\n");

@@ -272,7 +272,7 @@ mod tests {
         }
 
         #[test]
-        fn newest_snapshots_are_kept_whatever_the_clock_does(
+        fn newest_snapshots_are_kept_after_any_clock_change(
             start in 1_000_000_000_000..2_000_000_000_000_u64,
             steps in proptest::collection::vec((0..40 * DAY_MS, any::<bool>()), 1..60),
             count in 1..5_u32,

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshot_is_given_to_a_user_whatever_else_its_record_holds() {
+    fn user_of_a_snapshot_is_found_among_other_fields() {
         let mut plain = Properties::default();
         assert_eq!(give_to_user(&mut plain), Outcome::Unchanged);
         assert_eq!(plain, Properties::default());

@@ -335,7 +335,7 @@ fn all_parts(mut part: impl FnMut(u64) -> FoundRanges) -> FoundRanges {
 }
 
 #[test]
-fn rescue_lists_what_is_left_of_a_damaged_dataset() {
+fn rescue_lists_the_readable_objects_of_a_damaged_dataset() {
     let mut pool = Pool::new(1, false);
     // Objects in two leaves of the object table.
     pool.change(vec![set_slot(2000), write(2000, 0, 1), set_slot(2100)]).unwrap();

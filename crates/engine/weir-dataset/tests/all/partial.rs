@@ -253,7 +253,7 @@ fn parts_that_make_up_a_record_leave_no_damage() {
 }
 
 #[test]
-fn whole_write_after_a_logged_part_replaces_it() {
+fn full_write_replaces_an_earlier_logged_part() {
     let mut pool = Pool::new(1);
     pool.log(BAD * 4 + 3, 1, 9);
     pool.log(BAD * 4 - 1, 6, 4);

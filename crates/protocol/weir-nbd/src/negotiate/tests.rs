@@ -327,7 +327,7 @@ fn empty_name_selects_the_only_export() {
 }
 
 #[test]
-fn metadata_contexts() {
+fn metadata_contexts_are_listed_and_selected() {
     let mut negotiation = start(FIXED);
     let all = meta_data("one", &[]);
     assert_eq!(kinds(&ask(&mut negotiation, 9, &all).0), [INVALID], "needs structured replies");

@@ -18,7 +18,7 @@ fn built(build: impl FnOnce(&mut OutBuf)) -> Vec<u8> {
 }
 
 #[test]
-fn simple_replies() {
+fn simple_replies_have_the_magic_errno_and_cookie() {
     let cookie = [1, 2, 3, 4, 5, 6, 7, 8];
     let head = |errno| [&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, errno][..], &cookie].concat();
     assert_eq!(built(|out| done(out, COOKIE)), head(0));
@@ -27,7 +27,7 @@ fn simple_replies() {
 }
 
 #[test]
-fn structured_replies() {
+fn structured_replies_have_type_cookie_and_length() {
     let head = |kind: [u8; 2], len| {
         let start = [0x66, 0x8e, 0x33, 0xef, 0, 1, kind[0], kind[1], 1, 2, 3, 4, 5, 6, 7, 8];
         [&start[..], &[0, 0, 0, len]].concat()

@@ -387,7 +387,7 @@ fn read_capacity_reports_size_and_block_length() {
 }
 
 #[test]
-fn mode_parameters() {
+fn mode_pages_are_reported_and_changed() {
     let (_medium, _unit, target, nexus) = simple();
     let other = ready(&target, 2);
     let all = run(&*nexus, &[0x1A, 0, 0x3F, 0, 255, 0], &[]).good();

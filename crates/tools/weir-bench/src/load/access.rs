@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_workers_cover_everything_once() {
+    fn sequential_workers_cover_each_block_once() {
         let mut seen: HashMap<u64, u32> = HashMap::new();
         for worker in 0..3 {
             let mut chooser = chooser(Access::Sequential, 0.0, (worker, 3), true);

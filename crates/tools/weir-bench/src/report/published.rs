@@ -21,7 +21,7 @@ use crate::words;
 const SHAPE: &str = "other hardware: shape, not rank";
 
 /// Tables with published rows next to the rows of this run, and notes on the published rows.
-pub(super) struct Published {
+pub(super) struct PublishedTables {
     pub(super) tables: Vec<Table>,
     pub(super) notes: Vec<String>,
 }
@@ -36,8 +36,8 @@ struct Ours {
 
 /// Builds the tables. The result has no tables if the run repeats no document, or none of the
 /// document's rows.
-pub(super) fn published(run: &JudgedRun) -> Published {
-    let nothing = Published { tables: Vec::new(), notes: Vec::new() };
+pub(super) fn published(run: &JudgedRun) -> PublishedTables {
+    let nothing = PublishedTables { tables: Vec::new(), notes: Vec::new() };
     let Some(name) = &run.result().spec.reference else { return nothing };
     // A result that another version of weir-bench wrote may name a document that this version does
     // not contain.
@@ -68,7 +68,7 @@ pub(super) fn published(run: &JudgedRun) -> Published {
             "{left_out} published rows belong to variants that this run did not measure"
         ));
     }
-    Published { tables, notes }
+    PublishedTables { tables, notes }
 }
 
 const HEADS: [&str; 13] = [

@@ -80,7 +80,7 @@ impl Bench {
     }
 
     /// Asserts that no error was counted on any leg, and that only the rows were written.
-    fn assert_nobody_blamed(&self) {
+    fn assert_no_leg_blamed(&self) {
         let of = |leg: &Leg| leg.read_errors.load(Ordering::Relaxed);
         assert_eq!(
             self.vdev.legs.iter().map(of).sum::<u64>() + self.wrong().iter().sum::<u64>(),
@@ -131,7 +131,7 @@ fn read_bypasses_frozen_leg_and_later_reads_avoid_it() {
                 bench.read_unverified(0..2 * STRIP).await;
             }
             assert_eq!(bench.bypassed(), once, "asked last, so not waited for");
-            bench.assert_nobody_blamed();
+            bench.assert_no_leg_blamed();
         }
     });
 }
@@ -208,7 +208,7 @@ fn unverified_reads_bypass_a_frozen_leg() {
             bench.freeze(1..2);
             bench.read_unverified(0..LEN).await;
             assert_eq!(bench.bypassed()[..3], [0, 1, 0], "once for a read, however many strips");
-            bench.assert_nobody_blamed();
+            bench.assert_no_leg_blamed();
         }
     });
 }
@@ -225,7 +225,7 @@ fn as_many_legs_as_parity_strips_may_freeze() {
                 bench.read(strip(first.min(DATA - 1))).await;
                 bench.read(0..LEN).await;
                 bench.read_unverified(0..LEN).await;
-                bench.assert_nobody_blamed();
+                bench.assert_no_leg_blamed();
             }
         }
     });
@@ -247,7 +247,7 @@ fn read_waits_if_more_legs_freeze_than_parity_covers() {
                 let wanted = wanted.start * STRIP..wanted.end * STRIP;
                 futures_util::join!(bench.read(wanted), thaw);
                 assert!(start.elapsed() >= pause, "answered by nobody");
-                bench.assert_nobody_blamed();
+                bench.assert_no_leg_blamed();
             }
         }
     });
@@ -286,7 +286,7 @@ fn read_waits_for_slow_leg_if_others_are_wrong_fail_or_freeze() {
         wrong.damage(3, 0);
         wrong.faults[0].delay(slow);
         wrong.read(strip(0)).await;
-        wrong.assert_nobody_blamed();
+        wrong.assert_no_leg_blamed();
 
         let failing = Bench::new(1).await;
         failing.faults[2].fail(DeviceOp::Read);
@@ -301,7 +301,7 @@ fn read_waits_for_slow_leg_if_others_are_wrong_fail_or_freeze() {
         frozen.read(strip(0)).await;
         assert!(start.elapsed() >= slow && start.elapsed() < LIMIT / 2);
         frozen.read(0..LEN).await;
-        frozen.assert_nobody_blamed();
+        frozen.assert_no_leg_blamed();
     });
 }
 
@@ -317,7 +317,7 @@ fn frozen_leg_is_bypassed_through_a_slow_one() {
         let start = Instant::now();
         bench.read(0..LEN).await;
         assert!(start.elapsed() < DISK_UNRESPONSIVE + 3 * HEDGE_MAX);
-        bench.assert_nobody_blamed();
+        bench.assert_no_leg_blamed();
     });
 }
 
@@ -335,7 +335,7 @@ fn offline_leg_reduces_the_frozen_legs_that_parity_covers() {
             bench.faults[0].clear();
         };
         futures_util::join!(bench.read(0..LEN), thaw);
-        bench.assert_nobody_blamed();
+        bench.assert_no_leg_blamed();
     });
 }
 
@@ -366,6 +366,6 @@ fn only_legs_with_the_bytes_are_read_while_they_answer_in_time() {
         bench.read(100..200).await;
         bench.read(0..2 * STRIP).await;
         assert_eq!((bench.reads(), bench.bypassed()), (vec![2, 2, 0, 0, 0], vec![0; 5]));
-        bench.assert_nobody_blamed();
+        bench.assert_no_leg_blamed();
     });
 }
