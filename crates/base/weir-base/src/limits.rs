@@ -138,7 +138,8 @@ pub const TAKEOVER_WAIT: Duration = Duration::from_secs(4);
 
 /// If a server's last read of the owner slot is older than this, the server must read the slot
 /// again before its next write. The time is shorter than [`TAKEOVER_WAIT`]. It is longer than
-/// [`OWNER_HEARTBEAT`], so that a server that was not paused reads the slot only with its heartbeats.
+/// [`OWNER_HEARTBEAT`], so that a server that was not paused reads the slot only with its
+/// heartbeats.
 pub const OWNER_READ_AGE_MAX: Duration = Duration::from_secs(3);
 
 /// Maximum number of consecutive forced takeovers from owners that do not stop. The second takeover

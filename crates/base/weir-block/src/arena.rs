@@ -44,6 +44,12 @@ impl Arena {
     pub fn live_bytes() -> usize {
         LIVE.load(Ordering::Relaxed) * BLOCK_BYTES
     }
+
+    /// Number of bytes that the arena has allocated. It keeps them until the process ends.
+    pub fn held_bytes() -> usize {
+        let cells = FREE.lock().len() + LIVE.load(Ordering::Relaxed);
+        cells.div_ceil(CELLS_PER_CHUNK - 1) * CHUNK_BYTES
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -122,8 +122,8 @@ pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 /// wait. Hypervisors poll equally long.
 pub const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
-/// Number of waits in one period of busy polling. The first [`BUSY_POLL_TRIALS`] waits of each period
-/// try the mode that was slower: sleeping, or polling.
+/// Number of waits in one period of busy polling. The first [`BUSY_POLL_TRIALS`] waits of each
+/// period try the mode that was slower: sleeping, or polling.
 pub const BUSY_POLL_PERIOD: u32 = 2048;
 
 /// Number of trial waits in each period: enough samples for an average, and so few that using the

@@ -2,8 +2,8 @@
 //!
 //! The removal itself is in `exports` and `targets`.
 //!
-//! Invariant: the check waits up to [`DISCONNECT_GRACE`] for clients that have just disconnected; the error
-//! names clients that remain.
+//! Invariant: the check waits up to [`DISCONNECT_GRACE`] for clients that have just disconnected;
+//! the error names clients that remain.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -3,8 +3,8 @@
 //! Not here: content and heartbeat of the owner slot (`claim`).
 //!
 //! Invariants:
-//! - if no owner slot was read for [`OWNER_READ_AGE_MAX`], each disk's next write or discard reads that
-//!   disk's slot first;
+//! - if no owner slot was read for [`OWNER_READ_AGE_MAX`], each disk's next write or discard reads
+//!   that disk's slot first;
 //! - once an owner slot names another import epoch, the guard rejects every write and discard.
 //!
 //! The guard does not detect a pause between the check and the system call, nor a pause in which
@@ -116,8 +116,8 @@ impl OwnerGuard {
         self.look_for(&self.last_read, read).await;
     }
 
-    /// As [`Self::look`], and records the time in `last_read`. Returns false if `read` found no owner
-    /// slot, which proves nothing.
+    /// As [`Self::look`], and records the time in `last_read`. Returns false if `read` found no
+    /// owner slot, which proves nothing.
     async fn look_for(
         &self,
         last_read: &LastRead,

@@ -233,9 +233,9 @@ impl Pool {
         }
     }
 
-    /// Rewrites the owner slot every [`OWNER_HEARTBEAT`] until the pool is suspended. Skips legs whose
-    /// last rewrite is still in flight. A rewrite that fails or is slow faults no leg and does not
-    /// suspend the pool.
+    /// Rewrites the owner slot every [`OWNER_HEARTBEAT`] until the pool is suspended. Skips legs
+    /// whose last rewrite is still in flight. A rewrite that fails or is slow faults no leg and
+    /// does not suspend the pool.
     pub async fn keep_owner<S: Future<Output = ()>>(&self, sleep: impl Fn(Duration) -> S) {
         let Some(keeper) = self.owner.get() else { return };
         let mut writes = FuturesUnordered::new();

@@ -8,7 +8,7 @@
 //! delay the first client of another peer by at most one permit.
 //!
 //! Invariants:
-//! - at most [`HANDSHAKES_MAX`] clients hold a permit, and at most [`PEER_HANDSHAKES_MAX`] of one peer;
+//! - at most [`HANDSHAKES_MAX`] clients hold a permit, one peer at most [`PEER_HANDSHAKES_MAX`];
 //! - a client that disconnects while waiting leaves no entry in the queue.
 
 use std::collections::HashMap;

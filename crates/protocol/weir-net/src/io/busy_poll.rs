@@ -79,8 +79,8 @@ impl BusyPoll {
         result
     }
 
-    /// Polls while `quiet` returns true, for up to [`BUSY_POLL_MAX`]. Returns immediately if this wait
-    /// should sleep. The caller then sleeps if necessary, and calls [`BusyPoll::end`].
+    /// Polls while `quiet` returns true, for up to [`BUSY_POLL_MAX`]. Returns immediately if this
+    /// wait should sleep. The caller then sleeps if necessary, and calls [`BusyPoll::end`].
     pub async fn while_quiet(&self, quiet: impl Fn() -> bool) {
         let awake = self.begin();
         let start = Instant::now();
