@@ -57,5 +57,6 @@ pub use streams::digest::{DIGEST_BYTES, DIGEST_OBJECTS, Digests};
 pub use streams::receive::{Mark, ReceiveSpec, Received, Receiver};
 pub use streams::send::{SendFrom, SendSpec, Sending};
 pub use volume::extents::Extent;
+pub use volume::object_data::DataRecords;
 pub use volume::object_lists::FoundRanges;
 pub use weir_base::property::Refreservation;

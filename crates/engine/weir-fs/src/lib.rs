@@ -3,8 +3,30 @@
 //! The engine (weir-dataset) stores the objects, and weir-format has the structures in them. The
 //! protocols and the mount are in other crates.
 //!
-//! Invariant: every structure that was read from disk is checked before it is used.
+//! Invariants:
+//! - every structure that was read from disk is checked before it is used;
+//! - each operation changes the dataset in one txg, with one log record. A replay of the record
+//!   makes the same changes.
 
 #![deny(clippy::indexing_slicing)]
 
+mod check;
+mod error;
+mod layout;
+
 pub mod directory;
+mod draft;
+mod filesystem;
+mod inodes;
+mod numbers;
+mod replay;
+
+pub use check::Finding;
+pub use error::FsError;
+pub use filesystem::attributes::{Attributes, SetAttributes};
+pub use filesystem::create::{NewInode, NewKind};
+pub use filesystem::list::ListedEntry;
+pub use filesystem::names::RenameMode;
+pub use filesystem::state::{Filesystem, Now};
+pub use layout::{Layout, ROOT};
+pub use replay::FilesystemLayer;

@@ -36,7 +36,7 @@ mod valid;
 mod watchdog;
 pub mod zstd_block;
 
-pub use files::{directory, inode};
+pub use files::{directory, file_record, inode};
 pub use search::{Failure, Plan, Tried, search};
 pub use watchdog::Watchdog;
 
@@ -81,6 +81,7 @@ pub const TARGETS: &[Target] = &[
     target!(slot),
     target!(inode),
     target!(directory),
+    Target { len_max: 8192, ..target!(file_record) },
     target!(dataset_record),
     target!(summary),
     target!(references),

@@ -8,6 +8,8 @@
 //!   before it writes;
 //! - if the layer cannot apply a record, the import fails. A forced import drops the record.
 
+use std::ops::Range;
+
 use futures_util::future::LocalBoxFuture;
 use weir_base::hash::HashMap;
 use weir_base::{DatasetId, Lsn, ObjectId, RecordSize};
@@ -19,6 +21,7 @@ use weir_pool::Imported;
 use crate::error::DatasetError;
 use crate::objects::object_set::{ObjectChange, SlotBody};
 use crate::state::volume::Volume;
+use crate::volume::object_data::DataRecords;
 use crate::volume::objects::By;
 
 /// A layer above datasets with many objects, such as a filesystem.
@@ -79,6 +82,32 @@ impl ReplayTarget<'_> {
         record: u64,
     ) -> Result<Option<Vec<Block>>, DatasetError> {
         self.0.read_object(object, size, record).await
+    }
+
+    /// Finds records with data, as [`Volume::object_data`].
+    ///
+    /// # Errors
+    /// As [`Volume::object_data`].
+    pub async fn records(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        records: Range<u64>,
+    ) -> Result<DataRecords, DatasetError> {
+        self.0.object_data(object, size, records).await
+    }
+
+    /// Full name of the dataset, for errors.
+    pub fn name(&self) -> String {
+        self.0.full_name(&self.0.state.lock())
+    }
+
+    /// Bytes of the layer in the directory entry of the dataset.
+    ///
+    /// # Panics
+    /// The dataset is a volume. The engine replays no record of a layer into a volume.
+    pub fn layer(&self) -> [u8; ObjectTable::LAYER_BYTES] {
+        self.0.object_layer().expect("the dataset has objects")
     }
 
     /// Reads a slot, as [`Volume::object_slot`].

@@ -3,6 +3,7 @@
 pub(crate) mod extents;
 pub(crate) mod flush;
 pub(crate) mod object_lists;
+pub(crate) mod object_data;
 pub(crate) mod objects;
 pub(crate) mod read;
 pub(crate) mod records;

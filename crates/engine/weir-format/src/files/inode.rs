@@ -16,8 +16,6 @@ use crate::files::directory::{FileType, NAME_BYTES_MAX};
 use crate::object_slot::ObjectSlot;
 
 const WHAT: &str = "inode";
-/// Permission bits of a mode, with the set-id bits and the sticky bit.
-const PERMISSIONS: u32 = 0o7777;
 const TYPE_SHIFT: u32 = 12;
 const NANOS: u32 = 1_000_000_000;
 
@@ -51,6 +49,18 @@ pub struct TimeStamp {
     pub seconds: i64,
     /// Nanoseconds after `seconds`, below 10^9.
     pub nanos: u32,
+}
+
+impl TimeStamp {
+    pub(crate) fn write(self, w: &mut Writer) {
+        w.bytes(&self.seconds.to_le_bytes());
+        w.u32(self.nanos);
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let time = Self { seconds: r.u64()?.cast_signed(), nanos: r.u32()? };
+        if time.nanos >= NANOS { Err(r.bad("nanoseconds", time.nanos)) } else { Ok(time) }
+    }
 }
 
 /// An extended attribute with a short value.
@@ -229,6 +239,8 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// Permission bits of a mode, with the set-id bits and the sticky bit.
+    pub const PERMISSIONS: u32 = 0o7777;
     /// Size of the fields before the area.
     pub const FIXED_BYTES: usize = 134;
 
@@ -273,15 +285,14 @@ impl Inode {
         w.bytes(&[0; 7]);
         w.u64(self.size);
         w.u64(self.blocks);
-        assert!(self.permissions <= PERMISSIONS, "permissions are the low 12 bits of a mode");
+        assert!(self.permissions <= Self::PERMISSIONS, "permissions are the low 12 bits of a mode");
         w.u32(self.file_type.mode() << TYPE_SHIFT | self.permissions);
         for field in [self.nlink, self.uid, self.gid, self.project, self.flags] {
             w.u32(field);
         }
         w.u64(self.change);
-        for TimeStamp { seconds, nanos } in [self.atime, self.mtime, self.ctime, self.btime] {
-            w.bytes(&seconds.to_le_bytes());
-            w.u32(nanos);
+        for time in [self.atime, self.mtime, self.ctime, self.btime] {
+            time.write(&mut w);
         }
         w.u64(self.parent.0);
         w.u64(self.attributes.0);
@@ -318,10 +329,7 @@ impl Inode {
         let change = r.u64()?;
         let mut times = [TimeStamp::default(); 4];
         for time in &mut times {
-            *time = TimeStamp { seconds: r.u64()?.cast_signed(), nanos: r.u32()? };
-            if time.nanos >= NANOS {
-                return Err(r.bad("nanoseconds", time.nanos));
-            }
+            *time = TimeStamp::read(&mut r)?;
         }
         let [atime, mtime, ctime, btime] = times;
         Ok(Some(Self {
@@ -330,7 +338,7 @@ impl Inode {
             size,
             blocks,
             file_type,
-            permissions: mode & PERMISSIONS,
+            permissions: mode & Self::PERMISSIONS,
             nlink,
             uid,
             gid,

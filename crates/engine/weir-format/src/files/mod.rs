@@ -1,4 +1,4 @@
-//! Structures of a filesystem: inodes, and the blocks of directories.
+//! Structures of a filesystem: inodes, blocks of directories, and log records.
 //!
 //! The trees of blocks and the slots that hold the inodes are structures of the pool. weir-fs has
 //! the operations.
@@ -7,9 +7,11 @@
 
 mod directory;
 mod inode;
+mod log;
 
 pub use directory::{
     DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry, EntryKey,
     EntryList, FileType, NAME_BYTES_MAX,
 };
 pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};
+pub use log::{AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, XATTR_VALUE_BYTES_MAX};

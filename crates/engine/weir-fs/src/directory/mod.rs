@@ -10,7 +10,9 @@ mod tree;
 
 pub use check::{Checked, check};
 pub use hash::NameHash;
-pub use tree::{BlockSource, Blocks, DirectoryError, DirectoryTree, Entry, TreeChanges};
+pub use tree::{
+    BlockSource, Blocks, DirectoryError, DirectoryTree, Entry, Probe, TreeChanges, block_count,
+};
 
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,15 @@ impl From<DirectoryEntry<'_>> for Entry {
     }
 }
 
+/// Result of a search for a name before an entry is added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// The entry with the name.
+    Found(Entry),
+    /// No entry has the name; a new entry gets this key.
+    Free(EntryKey),
+}
+
 /// Result of an operation that changes a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeChanges {
@@ -122,6 +131,16 @@ pub struct DirectoryTree<'s, S> {
     changed: Blocks,
     /// Number of blocks, and first free block. `into_changes` stores both in the root.
     pub(super) head: (u32, u32),
+}
+
+/// Number of blocks of a directory with this root block.
+///
+/// # Errors
+/// The block is damaged.
+pub fn block_count(root: &[u8; BLOCK_BYTES]) -> Result<u32, DirectoryError> {
+    let decoded = DirectoryBlock::decode(root);
+    let decoded = decoded.map_err(|source| DirectoryError::Block { block: 0, source })?;
+    Ok(decoded.blocks)
 }
 
 impl<'s, S: BlockSource> DirectoryTree<'s, S> {
@@ -197,6 +216,28 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(Vec::new())
     }
 
+    /// Finds the entry with a name, or the key of a new entry with this name. `first`: key of the
+    /// hash of the name.
+    ///
+    /// # Errors
+    /// `Full`, `Missing`, or damage.
+    pub fn probe(&self, first: EntryKey, name: &[u8]) -> Result<Probe, DirectoryError> {
+        let (mut key, mut found) = (Some(first), None);
+        self.visit_hash(first, |entry| {
+            if key == Some(entry.key) {
+                key = entry.key.next_of_hash();
+            }
+            if entry.name == name {
+                found = Some(Entry::from(*entry));
+            }
+            found.is_none()
+        })?;
+        match found {
+            Some(entry) => Ok(Probe::Found(entry)),
+            None => key.map(Probe::Free).ok_or(DirectoryError::Full),
+        }
+    }
+
     /// Adds an entry. `first`: key of the hash of its name. Returns the key of the entry.
     ///
     /// # Errors
@@ -206,18 +247,9 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         first: EntryKey,
         (inode, file_type, name): (ObjectId, FileType, &[u8]),
     ) -> Result<EntryKey, DirectoryError> {
-        let (mut key, mut exists) = (Some(first), false);
-        self.visit_hash(first, |entry| {
-            if key == Some(entry.key) {
-                key = entry.key.next_of_hash();
-            }
-            exists |= entry.name == name;
-            !exists
-        })?;
-        if exists {
+        let Probe::Free(key) = self.probe(first, name)? else {
             return Err(DirectoryError::Exists);
-        }
-        let key = key.ok_or(DirectoryError::Full)?;
+        };
         let (mut path, list) = self.descend(key)?;
         let bytes = list.with(&DirectoryEntry { key, inode, file_type, name });
         let list = EntryList::parse(&bytes).expect("valid entries");
@@ -232,6 +264,22 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         let [left, right] = [left, right].map(DirectoryContent::Leaf);
         self.split(&mut path.nodes, path.leaf, [left, right], split)?;
         Ok(key)
+    }
+
+    /// Sets the inode of the entry with this key and name. Returns false if there is none.
+    ///
+    /// # Errors
+    /// `Missing`, or damage. The changes of this tree are then of no use.
+    pub fn replace(&mut self, entry: &DirectoryEntry<'_>) -> Result<bool, DirectoryError> {
+        let (path, list) = self.descend(entry.key)?;
+        if list.find(entry.key).is_none_or(|old| old.name != entry.name) {
+            return Ok(false);
+        }
+        let bytes = list.without(entry.key);
+        let bytes = EntryList::parse(&bytes).expect("valid entries").with(entry);
+        let list = EntryList::parse(&bytes).expect("valid entries");
+        self.put(path.leaf, DirectoryContent::Leaf(list));
+        Ok(true)
     }
 
     /// Removes the entry with this key. Returns false if there is none.

@@ -99,6 +99,7 @@ pub struct Pool {
     pub(crate) vdevs: Vdevs,
     pub(crate) segments: Segments,
     pub(crate) log: IntentLog,
+    import_number: u64,
     /// This import epoch and earlier ones, newest first.
     pub(crate) lineage: Vec<ImportEpoch>,
     pub(crate) cache: BlockCache,
@@ -161,6 +162,7 @@ impl Pool {
             vdevs,
             segments,
             log,
+            import_number: log_epoch,
             lineage,
             cache: BlockCache::new(options.cache_bytes),
             unpackers: Unpackers::default(),
@@ -199,6 +201,11 @@ impl Pool {
     /// Identity of the pool.
     pub fn guid(&self) -> Guid {
         self.label.pool
+    }
+
+    /// Number of this import. It exceeds the numbers of all earlier imports.
+    pub fn import_number(&self) -> u64 {
+        self.import_number
     }
 
     /// The newest committed txg.

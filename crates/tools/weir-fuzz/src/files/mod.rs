@@ -5,4 +5,5 @@
 //! Invariant: as for the other targets, a module for each target.
 
 pub mod directory;
+pub mod file_record;
 pub mod inode;

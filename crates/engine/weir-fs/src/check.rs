@@ -1,0 +1,288 @@
+//! Check of a whole filesystem.
+//!
+//! Invariant: the check changes nothing, and finds each violation of the rules in
+//! [`Filesystem::check`] also in a malicious image, without an endless walk.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_format::TreeRoot;
+use weir_format::files::{EntryList, FileType, Inode, InodeState};
+
+use crate::directory::{Blocks, DirectoryError, Entry, check as check_tree};
+use crate::draft::data::blocks_of;
+use crate::error::FsError;
+use crate::filesystem::state::Filesystem;
+use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK, ORPHANS, ROOT};
+
+/// A violation that a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Number of the inode.
+    pub inode: u64,
+    /// Description of the violation.
+    pub what: String,
+}
+
+/// An inode, with the names that the check found.
+struct Known {
+    size: RecordSize,
+    inode: Inode,
+    names: u64,
+    subdirectories: u64,
+    orphan_names: u64,
+}
+
+/// State of a check.
+#[derive(Default)]
+struct Check {
+    inodes: BTreeMap<ObjectId, Known>,
+    findings: Vec<Finding>,
+}
+
+impl Check {
+    fn found(&mut self, inode: ObjectId, what: impl Into<String>) {
+        self.findings.push(Finding { inode: inode.0, what: what.into() });
+    }
+}
+
+impl Filesystem {
+    /// Checks the committed state: each name refers to an inode, and each inode has as many names
+    /// as it says; the tree of directories has no cycles; directories, the bitmap of numbers and
+    /// the directory of orphans match the inodes; files have the number of blocks that they say,
+    /// and zeros after their end. No operation may change the filesystem meanwhile.
+    ///
+    /// # Errors
+    /// The errors of the engine, except damage.
+    #[boxed(?Send)]
+    pub async fn check(&self) -> Result<Vec<Finding>, FsError> {
+        let mut check = Check::default();
+        self.read_inodes(&mut check).await?;
+        let directories: Vec<ObjectId> = check.inodes.keys().copied().collect();
+        for number in directories {
+            let known = check.inodes.get(&number).expect("a key of the map");
+            match known.inode.file_type {
+                FileType::Directory => self.check_directory(&mut check, number).await?,
+                FileType::Regular if number != BITMAP => {
+                    self.check_file(&mut check, number).await?;
+                }
+                _ => {}
+            }
+        }
+        check_names(&mut check);
+        self.check_bitmap(&mut check).await?;
+        Ok(check.findings)
+    }
+
+    async fn read_inodes(&self, check: &mut Check) -> Result<(), FsError> {
+        let mut next = Some(0);
+        while let Some(first) = next {
+            let part = self.volume.objects_in_use(first).await?;
+            for range in part.unreadable {
+                check.found(ObjectId(range.start), "its slot is unreadable");
+            }
+            for number in part.used.into_iter().flatten().map(ObjectId) {
+                match self.reads().inode(number).await {
+                    Ok(Some((size, inode))) => {
+                        let (names, subdirectories, orphan_names) = (0, 0, 0);
+                        let known = Known { size, inode, names, subdirectories, orphan_names };
+                        check.inodes.insert(number, known);
+                    }
+                    Ok(None) => check.found(number, "its slot is used and has no inode"),
+                    Err(error @ FsError::Damaged { .. }) => check.found(number, error.to_string()),
+                    Err(error) => return Err(error),
+                }
+            }
+            next = part.next;
+        }
+        for fixed in [ROOT, BITMAP, ORPHANS] {
+            if !check.inodes.contains_key(&fixed) {
+                check.found(fixed, "the inode is missing");
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_directory(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
+        let known = check.inodes.get(&number).expect("the caller has it");
+        let mut entries = Vec::new();
+        let read = self.read_entries(number, &known.inode, &mut entries).await?;
+        let (has, expected) = (entries.len() as u64, known.inode.device_or_entries);
+        if let Err(what) = read {
+            check.found(number, what);
+        }
+        if has != expected {
+            check.found(number, format!("it has {has} entries instead of {expected}"));
+        }
+        let mut subdirectories = 0;
+        for Entry { key, inode, file_type, name } in entries {
+            if !key.has_hash_of(self.hash.key_of(&name)) {
+                check.found(number, "an entry has the key of another name");
+            }
+            let Some(child) = check.inodes.get_mut(&inode) else {
+                check.found(number, format!("an entry names the unused inode {}", inode.0));
+                continue;
+            };
+            let is_other_type = child.inode.file_type != file_type;
+            let is_directory = child.inode.file_type == FileType::Directory;
+            let is_other_parent = is_directory && child.inode.parent != number;
+            if number == ORPHANS {
+                child.orphan_names += 1;
+            } else {
+                child.names += 1;
+                subdirectories += u64::from(is_directory);
+            }
+            if is_other_type {
+                check.found(inode, "its entry has another type");
+            }
+            if is_other_parent && number != ORPHANS {
+                check.found(inode, "its parent is another directory");
+            }
+        }
+        check.inodes.get_mut(&number).expect("the caller has it").subdirectories = subdirectories;
+        Ok(())
+    }
+
+    /// Reads all entries of a directory. Returns a description of damage.
+    async fn read_entries(
+        &self,
+        number: ObjectId,
+        inode: &Inode,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Result<(), String>, FsError> {
+        if inode.size == 0 {
+            let list = EntryList::parse(inode.area.entries.as_deref().unwrap_or_default());
+            return Ok(list
+                .map(|list| entries.extend(list.from(0).map(Entry::from)))
+                .map_err(|error| error.to_string()));
+        }
+        let mut blocks = Blocks::new();
+        loop {
+            entries.clear();
+            match check_tree(&blocks, |entry| entries.push(Entry::from(*entry))) {
+                Ok(checked) if u64::from(checked.lost) > 0 => {
+                    return Ok(Err(format!("{} blocks are lost", checked.lost)));
+                }
+                Ok(_) => return Ok(Ok(())),
+                Err(DirectoryError::Missing(block)) => {
+                    let (size, record) = (RecordSize::BLOCK, u64::from(block));
+                    let read = self.reads().record(number, size, record).await?;
+                    let Some([content]) = read.as_deref() else {
+                        return Ok(Err(format!("block {block} is missing")));
+                    };
+                    if blocks.insert(block, Box::new(**content)).is_some() {
+                        return Ok(Err(format!("block {block} is missing")));
+                    }
+                }
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+    }
+
+    async fn check_file(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
+        let known = check.inodes.get(&number).expect("the caller has it");
+        let (size, bytes, expected) = (known.size, known.inode.size, known.inode.blocks);
+        let inline = known.inode.area.data.as_ref().map(|data| data.len() as u64);
+        if inline.is_some_and(|inline| inline != bytes) {
+            check.found(number, "its size is not that of its content");
+        }
+        let (mut blocks, mut next) = (0, Some(0));
+        while let Some(first) = next {
+            let range = first..TreeRoot::BLOCKS_MAX;
+            let part = self.reads().data_records(number, size, range).await?;
+            for record in &part.records {
+                let counted = blocks_of(bytes, size, *record);
+                blocks += counted;
+                if counted == 0 {
+                    check.found(number, format!("record {record} is after its end"));
+                }
+            }
+            next = part.next;
+        }
+        if blocks != expected {
+            check.found(number, format!("it has {blocks} blocks instead of {expected}"));
+        }
+        let record_bytes = size.bytes() as u64;
+        if !bytes.is_multiple_of(record_bytes)
+            && let Some(last) = self.reads().record(number, size, bytes / record_bytes).await?
+        {
+            let content = last.iter().flat_map(|block| block.iter());
+            if content.skip((bytes % record_bytes) as usize).any(|byte| *byte != 0) {
+                check.found(number, "bytes after its end are not zero");
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_bitmap(&self, check: &mut Check) -> Result<(), FsError> {
+        let last = check.inodes.keys().next_back().map_or(0, |number| number.0);
+        for index in 0..=last / NUMBERS_PER_BLOCK {
+            let block = self.reads().record(BITMAP, RecordSize::BLOCK, index).await?;
+            let zeros = [0; BLOCK_BYTES];
+            let bytes = block.as_ref().and_then(|block| block.first()).map_or(&zeros, |b| &**b);
+            for (at, byte) in bytes.iter().enumerate() {
+                for bit in 0..8 {
+                    let number = ObjectId(index * NUMBERS_PER_BLOCK + at as u64 * 8 + bit);
+                    let is_used = number < FIRST || check.inodes.contains_key(&number);
+                    if (byte >> bit & 1 == 1) != is_used {
+                        check.found(number, "its bit in the bitmap of numbers is wrong");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the numbers of names, the states, and that each directory is below the root.
+fn check_names(check: &mut Check) {
+    let mut below_root = BTreeSet::from([ROOT]);
+    let mut findings = Vec::new();
+    for (number, known) in &check.inodes {
+        let Known { inode, names, subdirectories, orphan_names, .. } = known;
+        let mut found = |what: &str| {
+            findings.push(Finding { inode: number.0, what: what.to_owned() });
+        };
+        if *number < FIRST {
+            continue;
+        }
+        let expected_links = match (inode.file_type, inode.state) {
+            (FileType::Directory, InodeState::Named) => subdirectories + 2,
+            (FileType::Directory, _) => 0,
+            _ => *names,
+        };
+        if u64::from(inode.nlink) != expected_links {
+            found("its number of links is wrong");
+        }
+        match inode.state {
+            InodeState::Named if *names == 0 => found("no directory has its name"),
+            InodeState::Named if *orphan_names > 0 => found("it has a name and is an orphan"),
+            InodeState::Orphan | InodeState::Freeing if *names > 0 || *orphan_names != 1 => {
+                found("it is an orphan with a name, or the list of orphans lacks it");
+            }
+            _ => {}
+        }
+        if inode.file_type != FileType::Directory || inode.state != InodeState::Named {
+            continue;
+        }
+        if *names > 1 {
+            found("the directory has several names");
+        }
+        // Follow the parents up to a directory that is known to be below the root.
+        let mut path = vec![*number];
+        while let Some(last) = path.last().filter(|last| !below_root.contains(last)) {
+            let parent = check.inodes.get(last).map(|known| known.inode.parent);
+            match parent.filter(|parent| !path.contains(parent)) {
+                Some(parent) => path.push(parent),
+                None => break,
+            }
+        }
+        if path.last().is_some_and(|last| below_root.contains(last)) {
+            below_root.extend(path);
+        } else {
+            found("the directory is not below the root");
+        }
+    }
+    check.findings.extend(findings);
+}

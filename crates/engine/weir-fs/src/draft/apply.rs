@@ -1,0 +1,337 @@
+//! Applies log records to a draft. Operations of clients and replays use the same code, so that a
+//! replay makes the same changes.
+//!
+//! Invariant: a record that does not fit the filesystem is an error, and never a panic: the log may
+//! be malicious.
+
+use weir_base::ObjectId;
+use weir_format::files::{
+    Area, AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
+    InodeState, NamedEntry, Xattr,
+};
+
+use crate::directory::Probe;
+use crate::draft::entries::Directory;
+use crate::draft::node::Draft;
+use crate::error::FsError;
+use crate::layout::{FIRST, LINKS_MAX, ORPHANS};
+
+/// Name of an inode in the directory of orphans.
+fn orphan_name(inode: ObjectId) -> Vec<u8> {
+    inode.0.to_string().into_bytes()
+}
+
+impl Draft<'_> {
+    /// Applies the record of a change of `object`.
+    ///
+    /// # Errors
+    /// The errors of the operation. The draft is then of no use.
+    pub(crate) async fn apply(
+        &mut self,
+        object: ObjectId,
+        record: &FileRecord<'_>,
+    ) -> Result<(), FsError> {
+        match record {
+            FileRecord::Write { offset, head, blocks, tail, permissions } => {
+                let data = [*head, blocks, tail].concat();
+                self.apply_write(object, (*offset, &data), *permissions).await
+            }
+            FileRecord::Zero { offset, bytes } => {
+                self.punch(object, *offset, *bytes).await?;
+                let time = self.stamp.time;
+                self.change(object).await?.mtime = time;
+                Ok(())
+            }
+            FileRecord::SetAttributes(changes) => self.set_attributes(object, changes).await,
+            FileRecord::SetXattr { name, value } => self.set_xattr(object, name, *value).await,
+            FileRecord::Create { entry, inode } => self.apply_create(object, *entry, inode).await,
+            FileRecord::Link { entry } => self.apply_link(object, *entry).await,
+            FileRecord::Remove { entry, fate } => {
+                self.expect_entry(*entry, object).await?;
+                self.remove_entry(*entry).await?;
+                self.update_directory(entry.directory).await?;
+                self.lose_name(object, entry.directory, *fate).await
+            }
+            FileRecord::Rename { from, to, replaced } => {
+                self.apply_rename(object, (*from, *to), *replaced).await
+            }
+            FileRecord::Exchange { from, to, other } => {
+                self.apply_exchange([object, *other], [*from, *to]).await
+            }
+            FileRecord::Release => self.free_orphan(object).await,
+        }
+    }
+
+    /// Writes data, and sets the permission bits after the write.
+    pub(crate) async fn apply_write(
+        &mut self,
+        file: ObjectId,
+        (offset, data): (u64, &[u8]),
+        permissions: u32,
+    ) -> Result<(), FsError> {
+        self.write(file, offset, data).await?;
+        let time = self.stamp.time;
+        let inode = self.change(file).await?;
+        (inode.mtime, inode.permissions) = (time, permissions);
+        Ok(())
+    }
+
+    async fn set_attributes(
+        &mut self,
+        number: ObjectId,
+        changes: &AttributeChanges,
+    ) -> Result<(), FsError> {
+        let time = self.stamp.time;
+        if let Some(size) = changes.size {
+            self.set_size(number, size).await?;
+        }
+        let inode = self.change(number).await?;
+        if changes.size.is_some() {
+            inode.mtime = time;
+        }
+        let AttributeChanges { permissions, uid, gid, project, flags, size: _, atime, mtime } =
+            *changes;
+        inode.permissions = permissions.unwrap_or(inode.permissions);
+        inode.uid = uid.unwrap_or(inode.uid);
+        inode.gid = gid.unwrap_or(inode.gid);
+        inode.project = project.unwrap_or(inode.project);
+        inode.flags = flags.unwrap_or(inode.flags);
+        inode.atime = atime.unwrap_or(inode.atime);
+        inode.mtime = mtime.unwrap_or(inode.mtime);
+        Ok(())
+    }
+
+    async fn set_xattr(
+        &mut self,
+        number: ObjectId,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), FsError> {
+        let area = &mut self.change(number).await?.area;
+        let place = area.xattrs.binary_search_by(|xattr| (*xattr.name).cmp(name));
+        match (place, value) {
+            (Ok(at), None) => _ = area.xattrs.remove(at),
+            (Err(_), None) => return Err(FsError::NoAttribute),
+            (Ok(at), Some(value)) => {
+                if let Some(xattr) = area.xattrs.get_mut(at) {
+                    xattr.value = value.into();
+                }
+            }
+            (Err(at), Some(value)) => {
+                area.xattrs.insert(at, Xattr { name: name.into(), value: value.into() });
+            }
+        }
+        if area.encoded_bytes() <= Area::BYTES {
+            return Ok(());
+        }
+        // The content of a small file gives its space to the attributes.
+        if area.data.is_some() {
+            self.move_out(number).await?;
+        }
+        if self.node(number).await?.inode.area.encoded_bytes() <= Area::BYTES {
+            return Ok(());
+        }
+        Err(FsError::Full("the inode has no space for this extended attribute"))
+    }
+
+    async fn apply_create(
+        &mut self,
+        number: ObjectId,
+        entry: Option<NamedEntry<'_>>,
+        inode: &Inode,
+    ) -> Result<(), FsError> {
+        if number < FIRST || self.is_used(number).await? {
+            return Err(FsError::damaged(number, "a new inode has this number"));
+        }
+        let state = if entry.is_some() { InodeState::Named } else { InodeState::Orphan };
+        if inode.state != state || inode.size > 0 && inode.file_type != FileType::SymbolicLink {
+            return Err(FsError::damaged(number, "a new inode has names or content already"));
+        }
+        self.create(number, inode.clone());
+        self.set_number(number, true).await?;
+        let Some(entry) = entry else { return self.add_orphan(number).await };
+        self.insert_entry(entry, number, inode.file_type).await?;
+        self.update_directory(entry.directory).await?;
+        if inode.file_type == FileType::Directory {
+            self.count_subdirectory(entry.directory, 1).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply_link(&mut self, number: ObjectId, entry: NamedEntry<'_>) -> Result<(), FsError> {
+        let inode = self.change(number).await?;
+        if inode.file_type == FileType::Directory {
+            return Err(FsError::NotPermitted("a directory has one name"));
+        }
+        if inode.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let (file_type, was_orphan) = (inode.file_type, inode.state == InodeState::Orphan);
+        (inode.nlink, inode.state) = (inode.nlink + 1, InodeState::Named);
+        inode.parent = entry.directory;
+        if was_orphan {
+            self.remove_orphan(number).await?;
+        }
+        self.insert_entry(entry, number, file_type).await?;
+        self.update_directory(entry.directory).await
+    }
+
+    async fn apply_rename(
+        &mut self,
+        number: ObjectId,
+        (from, to): (NamedEntry<'_>, NamedEntry<'_>),
+        replaced: Option<(ObjectId, Fate)>,
+    ) -> Result<(), FsError> {
+        self.expect_entry(from, number).await?;
+        let file_type = self.node(number).await?.inode.file_type;
+        match replaced {
+            Some((old, fate)) => {
+                self.expect_entry(to, old).await?;
+                self.replace_entry(to, number, file_type).await?;
+                self.lose_name(old, to.directory, fate).await?;
+            }
+            None => self.insert_entry(to, number, file_type).await?,
+        }
+        self.remove_entry(from).await?;
+        self.move_inode(number, from.directory, to.directory).await?;
+        self.update_directory(from.directory).await?;
+        if from.directory != to.directory {
+            self.update_directory(to.directory).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply_exchange(
+        &mut self,
+        [one, other]: [ObjectId; 2],
+        [from, to]: [NamedEntry<'_>; 2],
+    ) -> Result<(), FsError> {
+        self.expect_entry(from, one).await?;
+        self.expect_entry(to, other).await?;
+        let types =
+            (self.node(one).await?.inode.file_type, self.node(other).await?.inode.file_type);
+        self.replace_entry(to, one, types.0).await?;
+        self.replace_entry(from, other, types.1).await?;
+        self.move_inode(one, from.directory, to.directory).await?;
+        self.move_inode(other, to.directory, from.directory).await?;
+        self.update_directory(from.directory).await?;
+        if from.directory != to.directory {
+            self.update_directory(to.directory).await?;
+        }
+        Ok(())
+    }
+
+    /// Updates an inode that moved from one directory to another.
+    async fn move_inode(
+        &mut self,
+        number: ObjectId,
+        from: ObjectId,
+        to: ObjectId,
+    ) -> Result<(), FsError> {
+        let inode = self.change(number).await?;
+        inode.parent = to;
+        if inode.file_type == FileType::Directory && from != to {
+            self.count_subdirectory(from, -1).await?;
+            self.count_subdirectory(to, 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes one name of an inode from its link count. `fate`: state of the inode afterwards.
+    async fn lose_name(
+        &mut self,
+        number: ObjectId,
+        directory: ObjectId,
+        fate: Fate,
+    ) -> Result<(), FsError> {
+        let inode = self.change(number).await?;
+        let is_directory = inode.file_type == FileType::Directory;
+        inode.nlink = if is_directory { 0 } else { inode.nlink.saturating_sub(1) };
+        let (is_last, is_empty) = (inode.nlink == 0, inode.device_or_entries == 0);
+        if is_last != (fate != Fate::Named) || is_directory && !is_empty {
+            return Err(FsError::damaged(number, "its number of names"));
+        }
+        if is_directory {
+            self.count_subdirectory(directory, -1).await?;
+        }
+        match fate {
+            Fate::Named => Ok(()),
+            Fate::Orphan => self.add_orphan(number).await,
+            Fate::Freed => self.free(number).await,
+        }
+    }
+
+    /// Adds an inode without a name to the directory of orphans.
+    async fn add_orphan(&mut self, number: ObjectId) -> Result<(), FsError> {
+        let inode = self.change(number).await?;
+        inode.state = InodeState::Orphan;
+        let file_type = inode.file_type;
+        let name = orphan_name(number);
+        let Probe::Free(key) = self.find(ORPHANS, &name).await? else {
+            return Err(FsError::damaged(number, "it is an orphan already"));
+        };
+        let entry = NamedEntry { directory: ORPHANS, key, name: &name };
+        self.insert_entry(entry, number, file_type).await?;
+        self.change(ORPHANS).await.map(drop)
+    }
+
+    async fn remove_orphan(&mut self, number: ObjectId) -> Result<(), FsError> {
+        let name = orphan_name(number);
+        let Probe::Found(found) = self.find(ORPHANS, &name).await? else {
+            return Err(FsError::damaged(number, "it is no orphan"));
+        };
+        let entry = NamedEntry { directory: ORPHANS, key: found.key, name: &name };
+        self.remove_entry(entry).await?;
+        self.change(ORPHANS).await.map(drop)
+    }
+
+    /// Frees an orphan and all its records.
+    async fn free_orphan(&mut self, number: ObjectId) -> Result<(), FsError> {
+        self.remove_orphan(number).await?;
+        self.free(number).await
+    }
+
+    /// Finds the entry with a name, or the key of a new one.
+    pub(crate) async fn find(
+        &mut self,
+        directory: ObjectId,
+        name: &[u8],
+    ) -> Result<Probe, FsError> {
+        let (reads, hash) = (self.reads, self.hash);
+        let inode = &self.node(directory).await?.inode;
+        Directory { reads, hash, number: directory }.probe(inode, name).await
+    }
+
+    /// Checks that an entry has this key and names this inode.
+    async fn expect_entry(
+        &mut self,
+        entry: NamedEntry<'_>,
+        inode: ObjectId,
+    ) -> Result<(), FsError> {
+        let NamedEntry { directory, key, name } = entry;
+        match self.find(directory, name).await? {
+            Probe::Found(found) if found.key == key && found.inode == inode => Ok(()),
+            _ => Err(FsError::damaged(directory, "an entry does not name the expected inode")),
+        }
+    }
+
+    /// Sets the times and the change number of a directory whose entries changed.
+    async fn update_directory(&mut self, directory: ObjectId) -> Result<(), FsError> {
+        let time = self.stamp.time;
+        self.change(directory).await?.mtime = time;
+        Ok(())
+    }
+
+    async fn count_subdirectory(&mut self, directory: ObjectId, added: i32) -> Result<(), FsError> {
+        let inode = &mut self.node(directory).await?.inode;
+        let links = inode.nlink.checked_add_signed(added).filter(|links| *links <= LINKS_MAX);
+        inode.nlink = links.ok_or(FsError::TooManyLinks)?;
+        Ok(())
+    }
+}
+
+/// The entry of a directory as a log record names it.
+pub(crate) fn named(directory: ObjectId, key: EntryKey, name: &[u8]) -> NamedEntry<'_> {
+    debug_assert!(DirectoryEntry::is_name(name), "the caller checked the name");
+    NamedEntry { directory, key, name }
+}

@@ -1,0 +1,310 @@
+//! Content of files.
+//!
+//! A file of at most [`INLINE_BYTES_MAX`] bytes has its content in the inode. A larger file has
+//! records. While it has only one record, the record size is the smallest power of two that holds
+//! the file; a file that grows beyond the maximum record size keeps this size.
+//!
+//! Invariants:
+//! - bytes after the end of the file are zero in its last block, and all records after the last
+//!   one are holes;
+//! - `blocks` of the inode is the number of blocks up to the end of the file in records with data.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_block::{Block, BlockMut};
+use weir_format::TreeRoot;
+use weir_format::files::{Area, FileType};
+
+use crate::draft::node::{Draft, ZERO_BLOCK, records_in};
+use crate::error::FsError;
+use crate::layout::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Number of blocks of a record up to the end of a file of `bytes` bytes.
+pub(crate) fn blocks_of(bytes: u64, size: RecordSize, record: u64) -> u64 {
+    let start = record.saturating_mul(size.bytes() as u64);
+    bytes.saturating_sub(start).min(size.bytes() as u64).div_ceil(BLOCK)
+}
+
+/// Content of a record after `data` was written at byte `from` of it. `old`: content before; `None`
+/// is a hole.
+fn patched(old: Option<&[Block]>, size: RecordSize, from: usize, data: &[u8]) -> Vec<Block> {
+    let to = from + data.len();
+    let old = |part: usize| old.and_then(|old| old.get(part)).unwrap_or(&ZERO_BLOCK);
+    let block = |part: usize| {
+        let (start, end) = (part * BLOCK_BYTES, (part + 1) * BLOCK_BYTES);
+        if to <= start || from >= end {
+            return old(part).clone();
+        }
+        let (first, last) = (from.max(start), to.min(end));
+        let new = data.get(first - from..last - from).expect("a part of the data");
+        if let Ok(whole) = new.try_into() {
+            return Block::copy_of(whole);
+        }
+        let mut block = BlockMut::copy_of(old(part));
+        block.get_mut(first - start..last - start).expect("inside the block").copy_from_slice(new);
+        block.freeze()
+    };
+    (0..size.blocks() as usize).map(block).collect()
+}
+
+/// Records that an operation changes, with their blocks before it.
+struct Before {
+    data: BTreeSet<u64>,
+    blocks: u64,
+}
+
+impl Draft<'_> {
+    /// Writes data to a file.
+    ///
+    /// # Errors
+    /// `TooLarge`, or the errors of reads.
+    pub(crate) async fn write(
+        &mut self,
+        file: ObjectId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), FsError> {
+        let end = offset.checked_add(data.len() as u64).ok_or(FsError::TooLarge)?;
+        let old = self.file_size(file).await?;
+        let new = old.max(end);
+        if new > FILE_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if self.stays_inline(file, new).await? {
+            let inode = &mut self.node(file).await?.inode;
+            let mut content = inode.area.data.take().unwrap_or_default().into_vec();
+            content.resize(new as usize, 0);
+            let place = content.get_mut(offset as usize..end as usize).expect("resized");
+            place.copy_from_slice(data);
+            inode.area.data = Some(content.into());
+            inode.size = new;
+            return Ok(());
+        }
+        self.make_room(file, new).await?;
+        let size = self.node(file).await?.size;
+        let bytes = size.bytes() as u64;
+        if records_in(size, new) * bytes < new {
+            return Err(FsError::TooLarge);
+        }
+        let touched = offset / bytes..end.div_ceil(bytes);
+        let before = self.before(file, touched.clone(), (old, new)).await?;
+        for record in touched {
+            let start = record * bytes;
+            let (from, to) = (offset.max(start), end.min(start + bytes));
+            let part = data.get((from - offset) as usize..(to - offset) as usize);
+            let part = part.expect("a part of the data");
+            // Bytes after the end of the file are zero, so the old content of a record matters only
+            // up to there.
+            let live_end = old.clamp(start, start + bytes);
+            let is_covered = from == start && to >= live_end;
+            let content = if is_covered { None } else { self.record(file, record).await? };
+            let blocks = patched(content.as_deref(), size, (from - start) as usize, part);
+            self.set_record(file, record, blocks).await?;
+        }
+        self.count_blocks(file, before, new).await
+    }
+
+    /// Makes a range of a file a hole. Its size does not change.
+    pub(crate) async fn punch(
+        &mut self,
+        file: ObjectId,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), FsError> {
+        let old = self.file_size(file).await?;
+        let end = offset.saturating_add(bytes).min(old);
+        if offset >= end {
+            return Ok(());
+        }
+        if self.stays_inline(file, old).await? {
+            let data = &mut self.node(file).await?.inode.area.data;
+            let range = offset as usize..end as usize;
+            if let Some(place) = data.as_deref_mut().and_then(|data| data.get_mut(range)) {
+                place.fill(0);
+            }
+            return Ok(());
+        }
+        let size = self.node(file).await?.size;
+        let bytes = size.bytes() as u64;
+        let touched = offset / bytes..end.div_ceil(bytes);
+        let before = self.before(file, touched.clone(), (old, old)).await?;
+        // A range up to the end of the file covers its last record.
+        let inner_end = if end == old { touched.end } else { end / bytes };
+        let inner = offset.div_ceil(bytes)..inner_end;
+        for record in [touched.start, touched.end - 1] {
+            let start = record * bytes;
+            let (from, to) = (offset.max(start), end.min(start + bytes));
+            if !inner.contains(&record) && from < to {
+                self.clear(file, record, (from - start) as usize..(to - start) as usize).await?;
+            }
+        }
+        if !inner.is_empty() {
+            self.punch_records(file, inner).await?;
+        }
+        self.count_blocks(file, before, old).await
+    }
+
+    /// Sets the size of a file. Added bytes are zero.
+    pub(crate) async fn set_size(&mut self, file: ObjectId, new: u64) -> Result<(), FsError> {
+        let old = self.file_size(file).await?;
+        if new > FILE_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if new == old {
+            return Ok(());
+        }
+        if self.stays_inline(file, new).await? {
+            let inode = &mut self.node(file).await?.inode;
+            let mut content = inode.area.data.take().unwrap_or_default().into_vec();
+            content.resize(new as usize, 0);
+            inode.area.data = (new > 0).then(|| content.into());
+            inode.size = new;
+            return Ok(());
+        }
+        if new == 0 {
+            self.empty(file, RecordSize::BLOCK).await?;
+            let inode = &mut self.node(file).await?.inode;
+            (inode.size, inode.blocks, inode.area.data) = (0, 0, None);
+            return Ok(());
+        }
+        self.make_room(file, new).await?;
+        let size = self.node(file).await?.size;
+        let bytes = size.bytes() as u64;
+        if records_in(size, new) * bytes < new {
+            return Err(FsError::TooLarge);
+        }
+        let gone = if new < old { new / bytes..records_in(size, old) } else { 0..0 };
+        let before = self.before(file, gone.clone(), (old, new)).await?;
+        if !gone.is_empty() {
+            if !new.is_multiple_of(bytes) {
+                let end = (old - gone.start * bytes).min(bytes) as usize;
+                self.clear(file, gone.start, (new % bytes) as usize..end).await?;
+            }
+            self.punch_records(file, new.div_ceil(bytes)..TreeRoot::BLOCKS_MAX).await?;
+        }
+        self.count_blocks(file, before, new).await
+    }
+
+    /// Size of a file.
+    ///
+    /// # Errors
+    /// `IsDirectory`, or `Invalid` for other inodes that have no content.
+    async fn file_size(&mut self, file: ObjectId) -> Result<u64, FsError> {
+        let inode = &self.node(file).await?.inode;
+        match inode.file_type {
+            FileType::Regular => Ok(inode.size),
+            FileType::Directory => Err(FsError::IsDirectory),
+            _ => Err(FsError::Invalid("only files have content")),
+        }
+    }
+
+    /// True if the content is in the inode and also fits there with a size of `new` bytes.
+    async fn stays_inline(&mut self, file: ObjectId, new: u64) -> Result<bool, FsError> {
+        let inode = &self.node(file).await?.inode;
+        let is_inline = inode.area.data.is_some() || inode.size == 0;
+        let used = inode.area.data.as_ref().map_or(0, |data| data.len());
+        let free = Area::BYTES.saturating_sub(inode.area.encoded_bytes() + 3) + used;
+        Ok(is_inline && new <= INLINE_BYTES_MAX as u64 && new <= free as u64)
+    }
+
+    /// Moves content of the inode to a record, and enlarges the record size of a file with one
+    /// record, before the file gets `new` bytes.
+    async fn make_room(&mut self, file: ObjectId, new: u64) -> Result<(), FsError> {
+        let max = self.layout.record_size;
+        let node = self.node(file).await?;
+        let (old, size) = (node.inode.size, node.size);
+        let is_inline = node.inode.area.data.is_some() || old == 0;
+        let has_one_record = old <= size.bytes() as u64;
+        let outgrows = has_one_record && new > size.bytes() as u64 && size.bytes() < max.bytes();
+        if !(is_inline || outgrows) {
+            return Ok(());
+        }
+        let fits = |size: &RecordSize| size.bytes() as u64 >= new;
+        let wanted = RecordSize::all().filter(|size| size.bytes() <= max.bytes()).find(fits);
+        let wanted = wanted.unwrap_or(max);
+        let content = if is_inline {
+            let data = node.inode.area.data.take().unwrap_or_default();
+            patched(None, wanted, 0, &data)
+        } else {
+            let mut blocks = self.record(file, 0).await?.unwrap_or_default();
+            blocks.resize(wanted.blocks() as usize, ZERO_BLOCK.clone());
+            blocks
+        };
+        self.empty(file, wanted).await?;
+        self.set_record(file, 0, content).await?;
+        let is_data = self.record(file, 0).await?.is_some();
+        let inode = &mut self.node(file).await?.inode;
+        inode.blocks = if is_data { blocks_of(old, wanted, 0) } else { 0 };
+        Ok(())
+    }
+
+    /// Moves the content of a file from its inode to a record.
+    pub(crate) async fn move_out(&mut self, file: ObjectId) -> Result<(), FsError> {
+        let size = self.file_size(file).await?;
+        self.make_room(file, size).await
+    }
+
+    /// Fills a range of bytes of a record with zeros.
+    async fn clear(
+        &mut self,
+        file: ObjectId,
+        record: u64,
+        range: Range<usize>,
+    ) -> Result<(), FsError> {
+        let Some(old) = self.record(file, record).await? else { return Ok(()) };
+        let size = self.node(file).await?.size;
+        let zeros = vec![0; range.len()];
+        let blocks = patched(Some(&old), size, range.start, &zeros);
+        self.set_record(file, record, blocks).await
+    }
+
+    /// Reads which of the touched records have data before an operation that changes the size from
+    /// `sizes.0` to `sizes.1`.
+    async fn before(
+        &mut self,
+        file: ObjectId,
+        touched: Range<u64>,
+        (old, new): (u64, u64),
+    ) -> Result<Before, FsError> {
+        let size = self.node(file).await?.size;
+        let last = records_in(size, old);
+        let mut data =
+            self.data_records(file, touched.start.min(last)..touched.end.min(last)).await?;
+        // The number of blocks of the last record depends on the size of the file.
+        if old != new && last > 0 && !touched.contains(&(last - 1)) {
+            data.extend(self.data_records(file, last - 1..last).await?);
+        }
+        let blocks = data.iter().map(|record| blocks_of(old, size, *record)).sum();
+        Ok(Before { data, blocks })
+    }
+
+    /// Sets the size of the file, and the number of its blocks.
+    async fn count_blocks(
+        &mut self,
+        file: ObjectId,
+        before: Before,
+        new: u64,
+    ) -> Result<(), FsError> {
+        let node = self.node(file).await?;
+        let changed: Vec<(u64, bool)> = node.changed_records().collect();
+        let (size, is_hole) = (node.size, |record| node.is_punched(record));
+        let mut after = before.data;
+        after.retain(|record| !is_hole(*record));
+        for (record, is_data) in changed {
+            if is_data {
+                after.insert(record);
+            } else {
+                after.remove(&record);
+            }
+        }
+        let blocks: u64 = after.iter().map(|record| blocks_of(new, size, *record)).sum();
+        let inode = &mut node.inode;
+        inode.blocks = (inode.blocks + blocks).saturating_sub(before.blocks);
+        inode.size = new;
+        Ok(())
+    }
+}

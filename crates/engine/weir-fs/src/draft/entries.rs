@@ -1,0 +1,289 @@
+//! Entries of directories.
+//!
+//! A small directory has its entries in the inode; a larger one has a tree of blocks
+//! (`directory::tree`), and the inode's size is the size of that tree.
+//!
+//! Invariant: the inode's number of entries is the number of entries in the list or tree.
+
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_block::Block;
+use weir_format::TreeRoot;
+use weir_format::files::{
+    Area, DirectoryEntry, EntryKey, EntryList, FileType, Inode, NAME_BYTES_MAX, NamedEntry,
+};
+
+use crate::directory::{
+    Blocks, DirectoryError, DirectoryTree, Entry, NameHash, Probe, TreeChanges, block_count,
+};
+use crate::draft::node::Draft;
+use crate::draft::reads::Reads;
+use crate::error::FsError;
+use crate::layout::INLINE_ENTRIES_BYTES_MAX;
+
+/// Checks a name that a client sent.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if DirectoryEntry::is_name(name) {
+        Ok(())
+    } else {
+        Err(FsError::Invalid("the name is empty, `.`, `..`, or contains `/` or NUL"))
+    }
+}
+
+/// Entries of a directory whose inode the caller has read.
+pub(crate) struct Directory<'a> {
+    pub(crate) reads: Reads<'a>,
+    pub(crate) hash: &'a NameHash,
+    pub(crate) number: ObjectId,
+}
+
+impl Directory<'_> {
+    /// Finds the entry with a name, or the key of a new entry with this name.
+    pub(crate) async fn probe(&self, inode: &Inode, name: &[u8]) -> Result<Probe, FsError> {
+        let first = self.hash.key_of(name);
+        match self.inline(inode)? {
+            Some(list) => probe_list(&list, first, name)
+                .ok_or(FsError::Full("the directory has no space for this name")),
+            None => {
+                let mut blocks = Blocks::new();
+                self.on_tree(&mut blocks, |tree| tree.probe(first, name))
+                    .await
+                    .map(|(found, _)| found)
+            }
+        }
+    }
+
+    /// Entries after a cookie, ascending: all entries, or one block of entries. Empty at the end.
+    pub(crate) async fn after(&self, inode: &Inode, cookie: u64) -> Result<Vec<Entry>, FsError> {
+        match self.inline(inode)? {
+            Some(list) => {
+                let all = list.from(0).map(Entry::from);
+                Ok(all.filter(|entry| entry.key.number() > cookie).collect())
+            }
+            None => {
+                let mut blocks = Blocks::new();
+                self.on_tree(&mut blocks, |tree| tree.after(cookie)).await.map(|(found, _)| found)
+            }
+        }
+    }
+
+    /// Entries in the inode; `None` if the directory has a tree.
+    fn inline<'i>(&self, inode: &'i Inode) -> Result<Option<EntryList<'i>>, FsError> {
+        if inode.file_type != FileType::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        if inode.size > 0 {
+            return Ok(None);
+        }
+        let bytes = inode.area.entries.as_deref().unwrap_or_default();
+        let list =
+            EntryList::parse(bytes).map_err(|error| FsError::of_inode(self.number, &error))?;
+        Ok(Some(list))
+    }
+
+    /// Runs an operation on the tree. Reads the blocks that it needs and adds them to `blocks`.
+    async fn on_tree<T>(
+        &self,
+        blocks: &mut Blocks,
+        mut operation: impl FnMut(&mut DirectoryTree<'_, Blocks>) -> Result<T, DirectoryError>,
+    ) -> Result<(T, TreeChanges), FsError> {
+        loop {
+            let tried = DirectoryTree::open(blocks).and_then(|mut tree| {
+                let done = operation(&mut tree)?;
+                Ok((done, tree.into_changes()))
+            });
+            let missing = match tried {
+                Ok(done) => return Ok(done),
+                Err(DirectoryError::Missing(missing)) => missing,
+                Err(error) => return Err(FsError::of_directory(self.number, error)),
+            };
+            let read =
+                self.reads.record(self.number, RecordSize::BLOCK, u64::from(missing)).await?;
+            let Some([block]) = read.as_deref() else {
+                let what = format!("block {missing} of the directory is missing");
+                return Err(FsError::damaged(self.number, what));
+            };
+            if blocks.insert(missing, Box::new(**block)).is_some() {
+                return Err(FsError::damaged(self.number, "a block is missing twice"));
+            }
+        }
+    }
+}
+
+fn probe_list(list: &EntryList<'_>, first: EntryKey, name: &[u8]) -> Option<Probe> {
+    let mut free = Some(first);
+    for entry in list.from(list.index_of(first)) {
+        if entry.name == name {
+            return Some(Probe::Found(Entry::from(entry)));
+        }
+        if free == Some(entry.key) {
+            free = entry.key.next_of_hash();
+        }
+    }
+    free.map(Probe::Free)
+}
+
+/// Change of the entries of a directory.
+#[derive(Clone, Copy)]
+enum EntryChange<'a> {
+    Insert(DirectoryEntry<'a>),
+    /// Sets the inode of the entry with this key.
+    Replace(DirectoryEntry<'a>),
+    Remove(EntryKey),
+}
+
+impl EntryChange<'_> {
+    fn on_list(&self, list: &EntryList<'_>) -> Option<Vec<u8>> {
+        match self {
+            Self::Insert(entry) => list.find(entry.key).is_none().then(|| list.with(entry)),
+            Self::Replace(entry) => {
+                let old = list.find(entry.key).filter(|old| old.name == entry.name)?;
+                let bytes = list.without(old.key);
+                EntryList::parse(&bytes).ok().map(|list| list.with(entry))
+            }
+            Self::Remove(key) => list.find(*key).map(|_| list.without(*key)),
+        }
+    }
+
+    fn on_tree(
+        &self,
+        hash: &NameHash,
+        tree: &mut DirectoryTree<'_, Blocks>,
+    ) -> Result<bool, DirectoryError> {
+        match *self {
+            Self::Insert(DirectoryEntry { key, inode, file_type, name }) => {
+                let first = hash.key_of(name);
+                Ok(tree.insert(first, (inode, file_type, name))? == key)
+            }
+            Self::Replace(entry) => tree.replace(&entry),
+            Self::Remove(key) => tree.remove(key),
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `Exists`, or `Damaged` if an entry with this name would get another key.
+    pub(crate) async fn insert_entry(
+        &mut self,
+        to: NamedEntry<'_>,
+        inode: ObjectId,
+        file_type: FileType,
+    ) -> Result<(), FsError> {
+        let NamedEntry { directory, key, name } = to;
+        let entry = DirectoryEntry { key, inode, file_type, name };
+        self.change_entries(directory, EntryChange::Insert(entry), 1).await
+    }
+
+    /// Sets the inode of an entry.
+    pub(crate) async fn replace_entry(
+        &mut self,
+        of: NamedEntry<'_>,
+        inode: ObjectId,
+        file_type: FileType,
+    ) -> Result<(), FsError> {
+        let NamedEntry { directory, key, name } = of;
+        let entry = DirectoryEntry { key, inode, file_type, name };
+        self.change_entries(directory, EntryChange::Replace(entry), 0).await
+    }
+
+    /// Removes an entry.
+    pub(crate) async fn remove_entry(&mut self, entry: NamedEntry<'_>) -> Result<(), FsError> {
+        self.change_entries(entry.directory, EntryChange::Remove(entry.key), -1).await
+    }
+
+    async fn change_entries(
+        &mut self,
+        directory: ObjectId,
+        change: EntryChange<'_>,
+        added: i64,
+    ) -> Result<(), FsError> {
+        let wrong = || FsError::damaged(directory, "an entry does not have the expected key");
+        let (reads, hash) = (self.reads, self.hash);
+        let on_disk = Directory { reads, hash, number: directory };
+        let inode = &self.node(directory).await?.inode;
+        let mut blocks = Blocks::new();
+        let changes = match on_disk.inline(inode)? {
+            Some(list) => {
+                let bytes = change.on_list(&list).ok_or_else(wrong)?;
+                let used = inode.area.entries.as_ref().map_or(0, |entries| entries.len() + 3);
+                let free = Area::BYTES + used - inode.area.encoded_bytes();
+                if bytes.len() <= INLINE_ENTRIES_BYTES_MAX && bytes.len() + 3 <= free {
+                    self.set_inline_entries(directory, bytes).await?;
+                    return self.count_entries(directory, added).await;
+                }
+                let list = EntryList::parse(&bytes).expect("valid entries");
+                DirectoryTree::create(&blocks, &list).into_changes()
+            }
+            None => {
+                // Blocks that an earlier change of this draft wrote.
+                blocks = self.changed_directory(directory).await?;
+                let change = |tree: &mut DirectoryTree<'_, Blocks>| change.on_tree(hash, tree);
+                let (is_done, changes) = on_disk.on_tree(&mut blocks, change).await?;
+                if !is_done {
+                    return Err(wrong());
+                }
+                changes
+            }
+        };
+        for (number, block) in &changes.blocks {
+            self.set_record(directory, u64::from(*number), vec![Block::copy_of(block)]).await?;
+        }
+        if changes.is_one_block {
+            self.punch_records(directory, 1..TreeRoot::BLOCKS_MAX).await?;
+        }
+        self.count_entries(directory, added).await?;
+        self.set_tree_size(directory, &changes.blocks, &blocks).await
+    }
+
+    /// Blocks of a directory's tree that this draft changed.
+    async fn changed_directory(&mut self, directory: ObjectId) -> Result<Blocks, FsError> {
+        self.node(directory).await?;
+        let changed = self.changed_blocks(directory);
+        let numbered = changed.into_iter().filter_map(|(number, block)| {
+            u32::try_from(number).ok().map(|number| (number, Box::new(*block)))
+        });
+        Ok(numbered.collect())
+    }
+
+    async fn set_inline_entries(
+        &mut self,
+        directory: ObjectId,
+        bytes: Vec<u8>,
+    ) -> Result<(), FsError> {
+        let area = &mut self.node(directory).await?.inode.area;
+        area.entries = (!bytes.is_empty()).then(|| bytes.into());
+        Ok(())
+    }
+
+    /// Sets the size of a directory with a tree. A directory without entries needs no tree.
+    async fn set_tree_size(
+        &mut self,
+        directory: ObjectId,
+        changed: &Blocks,
+        read: &Blocks,
+    ) -> Result<(), FsError> {
+        let root = changed.get(&0).or_else(|| read.get(&0)).expect("an operation reads the root");
+        let count = block_count(root).map_err(|error| FsError::of_directory(directory, error))?;
+        let inode = &mut self.node(directory).await?.inode;
+        inode.area.entries = None;
+        if inode.device_or_entries == 0 {
+            (inode.size, inode.blocks) = (0, 0);
+            return self.empty(directory, RecordSize::BLOCK).await;
+        }
+        let count = u64::from(count);
+        (inode.size, inode.blocks) = (count * BLOCK_BYTES as u64, count);
+        Ok(())
+    }
+
+    async fn count_entries(&mut self, directory: ObjectId, added: i64) -> Result<(), FsError> {
+        let entries = &mut self.node(directory).await?.inode.device_or_entries;
+        let counted = entries.checked_add_signed(added);
+        *entries = counted.ok_or_else(|| FsError::damaged(directory, "its number of entries"))?;
+        Ok(())
+    }
+}

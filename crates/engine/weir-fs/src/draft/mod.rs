@@ -1,0 +1,7 @@
+//! Computes the changes of one operation on a filesystem.
+
+pub(crate) mod apply;
+pub(crate) mod data;
+pub(crate) mod entries;
+pub(crate) mod node;
+pub(crate) mod reads;

@@ -1,0 +1,310 @@
+//! A draft: the inodes that an operation changes, with the new content of their records.
+//!
+//! `data` changes files, `entries` changes directories, `apply` applies log records. A draft
+//! changes nothing in the dataset; its holder passes the changes to the engine in one call.
+//!
+//! Invariants:
+//! - reads of a draft return the changes that the draft already has;
+//! - a record of zeros is a hole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize, Txg};
+use weir_block::Block;
+use weir_dataset::ObjectChange;
+use weir_format::TreeRoot;
+use weir_format::files::{Inode, Stamp};
+
+use crate::directory::NameHash;
+use crate::draft::reads::Reads;
+use crate::error::FsError;
+use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK};
+
+/// A block of zeros that all holes share.
+pub(crate) static ZERO_BLOCK: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
+
+/// Change numbers of a txg. An inode that changes more often takes numbers of the next txg.
+const CHANGES_PER_TXG: u64 = 1 << 18;
+
+/// Records of an inode before the changes of `DraftNode::records`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Base {
+    /// The records in the dataset.
+    Dataset,
+    /// None: the draft makes all records holes, because the record size changes.
+    Emptied,
+    /// None: the draft creates the inode.
+    New,
+}
+
+/// An inode in a draft.
+pub(crate) struct DraftNode {
+    pub(crate) size: RecordSize,
+    pub(crate) inode: Inode,
+    /// True if the inode or its record size changed.
+    is_changed: bool,
+    /// True if the number becomes unused.
+    is_freed: bool,
+    base: Base,
+    /// Ranges that become holes before the changes of `records`.
+    holes: Vec<Range<u64>>,
+    /// New content of records; `None` is a hole.
+    records: BTreeMap<u64, Option<Vec<Block>>>,
+}
+
+impl DraftNode {
+    /// Changed records, and true for those with data.
+    pub(crate) fn changed_records(&self) -> impl Iterator<Item = (u64, bool)> {
+        self.records.iter().map(|(record, content)| (*record, content.is_some()))
+    }
+
+    /// True if the draft made the record a hole, and did not write it later.
+    pub(crate) fn is_punched(&self, record: u64) -> bool {
+        self.holes.iter().any(|hole| hole.contains(&record))
+    }
+}
+
+/// Changes of one operation.
+pub(crate) struct Draft<'a> {
+    pub(crate) reads: Reads<'a>,
+    pub(crate) hash: &'a NameHash,
+    pub(crate) layout: Layout,
+    pub(crate) stamp: Stamp,
+    nodes: BTreeMap<ObjectId, DraftNode>,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(
+        reads: Reads<'a>,
+        (hash, layout): (&'a NameHash, Layout),
+        stamp: Stamp,
+    ) -> Self {
+        Self { reads, hash, layout, stamp, nodes: BTreeMap::new() }
+    }
+
+    /// Adds an inode that the caller has read and locked.
+    pub(crate) fn add(&mut self, number: ObjectId, size: RecordSize, inode: Inode) {
+        let node = DraftNode {
+            size,
+            inode,
+            is_changed: false,
+            is_freed: false,
+            base: Base::Dataset,
+            holes: Vec::new(),
+            records: BTreeMap::new(),
+        };
+        self.nodes.entry(number).or_insert(node);
+    }
+
+    /// Adds an inode that the draft creates. It has no records.
+    pub(crate) fn create(&mut self, number: ObjectId, inode: Inode) {
+        self.add(number, RecordSize::BLOCK, inode);
+        let node = self.nodes.get_mut(&number).expect("just added");
+        (node.base, node.is_changed) = (Base::New, true);
+    }
+
+    /// Returns an inode. Reads it if the draft lacks it.
+    ///
+    /// # Errors
+    /// `Stale` if the number is unused.
+    pub(crate) async fn node(&mut self, number: ObjectId) -> Result<&mut DraftNode, FsError> {
+        if !self.nodes.contains_key(&number) {
+            let (size, inode) = self.reads.inode(number).await?.ok_or(FsError::Stale)?;
+            self.add(number, size, inode);
+        }
+        let node = self.nodes.get_mut(&number).expect("just added");
+        if node.is_freed { Err(FsError::Stale) } else { Ok(node) }
+    }
+
+    /// True if an inode has this number.
+    pub(crate) async fn is_used(&mut self, number: ObjectId) -> Result<bool, FsError> {
+        match self.node(number).await {
+            Ok(_) => Ok(true),
+            Err(FsError::Stale) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns an inode to change it: sets its ctime and its change number.
+    pub(crate) async fn change(&mut self, number: ObjectId) -> Result<&mut Inode, FsError> {
+        let stamp = self.stamp;
+        let node = self.node(number).await?;
+        node.is_changed = true;
+        node.inode.ctime = stamp.time;
+        node.inode.change = node.inode.change.saturating_add(1).max(first_change(stamp.txg));
+        Ok(&mut node.inode)
+    }
+
+    /// Makes the number unused and all records holes.
+    pub(crate) async fn free(&mut self, number: ObjectId) -> Result<(), FsError> {
+        let node = self.node(number).await?;
+        (node.is_freed, node.is_changed) = (true, true);
+        self.set_number(number, false).await
+    }
+
+    /// Marks a number as used or unused in the bitmap.
+    pub(crate) async fn set_number(
+        &mut self,
+        number: ObjectId,
+        is_used: bool,
+    ) -> Result<(), FsError> {
+        let (record, bit) = (number.0 / NUMBERS_PER_BLOCK, number.0 % NUMBERS_PER_BLOCK);
+        let old = self.record(BITMAP, record).await?;
+        let mut block = [0; BLOCK_BYTES];
+        if let Some([old]) = old.as_deref() {
+            block = **old;
+        }
+        let byte = block.get_mut((bit / 8) as usize).expect("a bit of this block");
+        let mask = 1 << (bit % 8);
+        *byte = if is_used { *byte | mask } else { *byte & !mask };
+        self.set_record(BITMAP, record, vec![Block::copy_of(&block)]).await
+    }
+
+    /// Reads a record of an inode; `None` is a hole.
+    pub(crate) async fn record(
+        &mut self,
+        number: ObjectId,
+        record: u64,
+    ) -> Result<Option<Vec<Block>>, FsError> {
+        let reads = self.reads;
+        let node = self.node(number).await?;
+        if let Some(changed) = node.records.get(&record) {
+            return Ok(changed.clone());
+        }
+        let is_hole = node.holes.iter().any(|hole| hole.contains(&record));
+        if node.base != Base::Dataset || is_hole {
+            return Ok(None);
+        }
+        Ok(reads.record(number, node.size, record).await?)
+    }
+
+    /// Numbers of the records with data in a range.
+    pub(crate) async fn data_records(
+        &mut self,
+        number: ObjectId,
+        records: Range<u64>,
+    ) -> Result<BTreeSet<u64>, FsError> {
+        let reads = self.reads;
+        let node = self.node(number).await?;
+        let mut found = BTreeSet::new();
+        let mut next = (node.base == Base::Dataset).then_some(records.start);
+        while let Some(start) = next.filter(|start| *start < records.end) {
+            let part = reads.data_records(number, node.size, start..records.end).await?;
+            found.extend(part.records);
+            next = part.next;
+        }
+        found.retain(|record| !node.holes.iter().any(|hole| hole.contains(record)));
+        for (record, content) in node.records.range(records) {
+            if content.is_some() {
+                found.insert(*record);
+            } else {
+                found.remove(record);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Replaces a record. `blocks`: as many blocks as a record has. Returns after adding the change
+    /// to the draft; a record of zeros becomes a hole.
+    pub(crate) async fn set_record(
+        &mut self,
+        number: ObjectId,
+        record: u64,
+        blocks: Vec<Block>,
+    ) -> Result<(), FsError> {
+        let node = self.node(number).await?;
+        assert_eq!(blocks.len() as u64, node.size.blocks(), "records are whole");
+        let is_data = blocks.iter().any(|block| block.iter().any(|byte| *byte != 0));
+        node.records.insert(record, is_data.then_some(blocks));
+        Ok(())
+    }
+
+    /// Makes a range of records holes.
+    pub(crate) async fn punch_records(
+        &mut self,
+        number: ObjectId,
+        records: Range<u64>,
+    ) -> Result<(), FsError> {
+        let node = self.node(number).await?;
+        node.records.retain(|record, _| !records.contains(record));
+        node.holes.push(records);
+        Ok(())
+    }
+
+    /// Makes all records holes and sets the record size.
+    pub(crate) async fn empty(
+        &mut self,
+        number: ObjectId,
+        size: RecordSize,
+    ) -> Result<(), FsError> {
+        let node = self.node(number).await?;
+        node.records.clear();
+        node.holes.clear();
+        if node.base == Base::Dataset {
+            node.base = Base::Emptied;
+        }
+        (node.is_changed, node.size) = (true, size);
+        Ok(())
+    }
+
+    /// The inodes after the operation; `None` for a number that became unused.
+    pub(crate) fn inodes(&self) -> impl Iterator<Item = (ObjectId, Option<(RecordSize, &Inode)>)> {
+        let changed = self.nodes.iter().filter(|(_, node)| node.is_changed);
+        changed
+            .map(|(number, node)| (*number, (!node.is_freed).then_some((node.size, &node.inode))))
+    }
+
+    /// The changes for the engine.
+    pub(crate) fn changes(&self) -> Vec<ObjectChange> {
+        let mut changes = Vec::new();
+        for (number, node) in &self.nodes {
+            let (object, size) = (*number, node.size);
+            if node.is_freed {
+                if node.base != Base::New {
+                    changes.push(ObjectChange::Remove { object });
+                }
+                continue;
+            }
+            if node.base == Base::Emptied {
+                changes.push(ObjectChange::Remove { object });
+            }
+            if node.is_changed {
+                let body = node.inode.encode();
+                changes.push(ObjectChange::SetSlot { object, size, body });
+            }
+            let holes = node.holes.iter().cloned();
+            changes.extend(holes.map(|records| ObjectChange::Zero { object, size, records }));
+            changes.extend(node.records.iter().map(|(record, content)| match content {
+                Some(blocks) => {
+                    let (record, blocks) = (*record, blocks.clone());
+                    ObjectChange::Write { object, size, record, blocks }
+                }
+                None => ObjectChange::Zero { object, size, records: *record..*record + 1 },
+            }));
+        }
+        changes
+    }
+
+    /// Blocks of the changed records of a file, by their numbers in the file.
+    pub(crate) fn changed_blocks(&self, number: ObjectId) -> BTreeMap<u64, Block> {
+        let Some(node) = self.nodes.get(&number) else { return BTreeMap::new() };
+        let records = node.records.iter().filter_map(|(record, blocks)| {
+            blocks.as_ref().map(|blocks| (node.size.first_block(*record), blocks))
+        });
+        let numbered = records.flat_map(|(first, blocks)| (first..).zip(blocks.iter().cloned()));
+        numbered.collect()
+    }
+}
+
+/// First change number of a txg. Each txg has its own numbers, so that no number repeats after a
+/// crash that loses txgs.
+pub(crate) fn first_change(txg: Txg) -> u64 {
+    txg.0.saturating_mul(CHANGES_PER_TXG)
+}
+
+/// Number of the records of a file of `bytes` bytes.
+pub(crate) fn records_in(size: RecordSize, bytes: u64) -> u64 {
+    bytes.div_ceil(size.bytes() as u64).min(TreeRoot::BLOCKS_MAX)
+}

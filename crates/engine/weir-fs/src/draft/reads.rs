@@ -1,0 +1,69 @@
+//! Reads of objects, for operations of clients and for replays.
+//!
+//! Invariant: a decoded inode has a size that fits a signed 64-bit number.
+
+use std::ops::Range;
+
+use weir_base::{ObjectId, RecordSize};
+use weir_block::Block;
+use weir_dataset::{DataRecords, DatasetError, ReplayTarget, Volume};
+use weir_format::TreeRoot;
+use weir_format::files::Inode;
+
+use crate::error::FsError;
+use crate::layout::FILE_BYTES_MAX;
+
+/// Source of the objects of a filesystem.
+#[derive(Clone, Copy)]
+pub(crate) enum Reads<'a> {
+    /// An operation of a client.
+    Client(&'a Volume),
+    /// A replay during an import.
+    Replay(ReplayTarget<'a>),
+}
+
+impl Reads<'_> {
+    /// Reads an inode and its record size; `None` for an unused number.
+    pub(crate) async fn inode(
+        &self,
+        number: ObjectId,
+    ) -> Result<Option<(RecordSize, Inode)>, FsError> {
+        let slot = match self {
+            Self::Client(volume) => volume.object_slot(number).await?,
+            Self::Replay(target) => target.slot(number).await?,
+        };
+        let Some((size, body)) = slot else { return Ok(None) };
+        let inode = Inode::decode(&body).map_err(|error| FsError::of_inode(number, &error))?;
+        if inode.as_ref().is_some_and(|inode| inode.size > FILE_BYTES_MAX) {
+            return Err(FsError::damaged(number, "its size is too large"));
+        }
+        Ok(inode.map(|inode| (size, inode)))
+    }
+
+    /// Reads a record; `None` is a hole.
+    pub(crate) async fn record(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        record: u64,
+    ) -> Result<Option<Vec<Block>>, DatasetError> {
+        match self {
+            Self::Client(volume) => volume.read_object(object, size, record).await,
+            Self::Replay(target) => target.read(object, size, record).await,
+        }
+    }
+
+    /// Finds the records with data in a part of a range.
+    pub(crate) async fn data_records(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        records: Range<u64>,
+    ) -> Result<DataRecords, DatasetError> {
+        let records = records.start..records.end.min(TreeRoot::BLOCKS_MAX);
+        match self {
+            Self::Client(volume) => volume.object_data(object, size, records).await,
+            Self::Replay(target) => target.records(object, size, records).await,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Errors of operations on a filesystem.
+//!
+//! Invariant: an operation that returns an error has changed nothing.
+
+use weir_base::ObjectId;
+use weir_dataset::DatasetError;
+use weir_format::FormatError;
+
+use crate::directory::DirectoryError;
+
+/// Reason why an operation on a filesystem failed. The operation changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FsError {
+    /// No entry has the name (ENOENT).
+    #[error("no such file or directory")]
+    NotFound,
+    /// An entry has the name (EEXIST).
+    #[error("the file exists")]
+    Exists,
+    /// The inode is not a directory (ENOTDIR).
+    #[error("not a directory")]
+    NotDirectory,
+    /// The inode is a directory (EISDIR).
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries (ENOTEMPTY).
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// The name is longer than 255 bytes (ENAMETOOLONG).
+    #[error("the file name is too long")]
+    NameTooLong,
+    /// The inode has too many names, or the directory too many subdirectories (EMLINK).
+    #[error("too many links")]
+    TooManyLinks,
+    /// An argument has a value that the operation does not accept (EINVAL).
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The file would become larger than the maximum (EFBIG).
+    #[error("the file would be too large")]
+    TooLarge,
+    /// The operation is not allowed on this inode (EPERM).
+    #[error("the operation is not permitted: {0}")]
+    NotPermitted(&'static str),
+    /// The inode does not exist any more (ESTALE).
+    #[error("the file was removed")]
+    Stale,
+    /// No extended attribute has the name (ENODATA).
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// The inode has no space for the entry or attribute (ENOSPC).
+    #[error("no space left: {0}")]
+    Full(&'static str),
+    /// A structure of the filesystem is damaged (EIO).
+    #[error("inode {inode} is damaged: {what}")]
+    Damaged {
+        /// Number of the inode.
+        inode: u64,
+        /// Description of the damage.
+        what: String,
+    },
+    /// The engine failed to read or change the dataset.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+}
+
+impl FsError {
+    pub(crate) fn damaged(inode: ObjectId, what: impl Into<String>) -> Self {
+        Self::Damaged { inode: inode.0, what: what.into() }
+    }
+
+    pub(crate) fn of_directory(directory: ObjectId, error: DirectoryError) -> Self {
+        match error {
+            DirectoryError::Exists => Self::Exists,
+            DirectoryError::Full => Self::Full("the directory has no space for this name"),
+            other => Self::damaged(directory, other.to_string()),
+        }
+    }
+
+    pub(crate) fn of_inode(inode: ObjectId, error: &FormatError) -> Self {
+        Self::damaged(inode, error.to_string())
+    }
+}

@@ -1,0 +1,88 @@
+//! Passes a change to the engine, and updates the inodes in memory.
+//!
+//! Invariant: the inodes in memory change in the same step as the dataset, or not at all.
+
+use weir_base::ObjectId;
+use weir_block::Block;
+use weir_dataset::{LogOrder, ObjectRecord};
+use weir_format::files::FileRecord;
+
+use crate::draft::node::Draft;
+use crate::error::FsError;
+use crate::filesystem::state::Filesystem;
+use crate::inodes::{LockedInode, Slot};
+
+/// A change with its log record.
+pub(crate) struct Change<'r> {
+    pub(crate) object: ObjectId,
+    pub(crate) record: &'r FileRecord<'r>,
+    pub(crate) order: LogOrder,
+    /// Whole blocks of a write.
+    pub(crate) blocks: Vec<Block>,
+}
+
+impl<'r> Change<'r> {
+    /// A change of the names of inodes. `names`: inodes that the change names; `ends`: inodes that
+    /// lose their last name.
+    pub(crate) fn namespace(
+        object: ObjectId,
+        record: &'r FileRecord<'r>,
+        names: Vec<ObjectId>,
+        ends: Vec<ObjectId>,
+    ) -> Self {
+        let order = LogOrder::Namespace { names, ends };
+        Self { object, record, order, blocks: Vec::new() }
+    }
+
+    /// A change of one inode.
+    pub(crate) fn inode(object: ObjectId, record: &'r FileRecord<'r>) -> Self {
+        Self { object, record, order: LogOrder::Object, blocks: Vec::new() }
+    }
+}
+
+impl Filesystem {
+    /// Locks an inode to change it.
+    pub(crate) async fn lock(&self, number: ObjectId) -> Result<LockedInode, FsError> {
+        LockedInode::new(self.inode(number)?, self.reads()).await
+    }
+
+    /// Locks an inode to change it, and adds it to a draft.
+    pub(crate) async fn lock_for(
+        &self,
+        draft: &mut Draft<'_>,
+        number: ObjectId,
+    ) -> Result<LockedInode, FsError> {
+        let locked = self.lock(number).await?;
+        let (size, inode) = locked.inode()?;
+        draft.add(number, size, inode.clone());
+        Ok(locked)
+    }
+
+    /// Applies a change. `locked`: the changed inodes of clients; the other changed inodes are
+    /// under the lock of the numbers.
+    ///
+    /// # Errors
+    /// The errors of the engine. Nothing was changed then.
+    pub(crate) async fn commit(
+        &self,
+        draft: &Draft<'_>,
+        change: Change<'_>,
+        locked: &mut [&mut LockedInode],
+    ) -> Result<(), FsError> {
+        let Change { object, record, order, blocks } = change;
+        let (kind, payload) = (record.kind(), record.encode(draft.stamp));
+        let record = ObjectRecord { object, kind, order, payload, blocks };
+        self.volume.change_logged_objects(draft.changes(), record).await?;
+        // No await follows, so that the task cannot be cancelled between the two changes.
+        for (number, new) in draft.inodes() {
+            let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
+                continue;
+            };
+            *locked.slot = match new {
+                Some((size, inode)) => Slot::Used(size, Box::new(inode.clone())),
+                None => Slot::Unused,
+            };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,235 @@
+//! Reads and writes of files.
+//!
+//! Invariant: an open inode exists until its last close.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_format::files::{FileRecord, FileType, Inode, InodeState};
+
+use crate::draft::node::records_in;
+use crate::error::FsError;
+use crate::filesystem::attributes::Attributes;
+use crate::filesystem::commit::Change;
+use crate::filesystem::state::Filesystem;
+
+/// Maximum number of bytes of one write: its log record fits into a batch of the log.
+pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Set-user-id bit, set-group-id bit, and the execute permission of the group (POSIX).
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+const S_IXGRP: u32 = 0o010;
+
+fn check_file(inode: &Inode) -> Result<(), FsError> {
+    match inode.file_type {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid("only files have content")),
+    }
+}
+
+/// Permission bits after a write by a user without the capability CAP_FSETID.
+fn without_set_id(permissions: u32) -> u32 {
+    let group = if permissions & S_IXGRP == 0 { 0 } else { S_ISGID };
+    permissions & !(S_ISUID | group)
+}
+
+impl Filesystem {
+    /// Opens an inode: it exists until the last [`Self::close`], even without a name.
+    ///
+    /// # Errors
+    /// `Stale` if no inode has the number.
+    #[boxed(?Send)]
+    pub async fn open_inode(&self, number: ObjectId) -> Result<Attributes, FsError> {
+        let cached = self.inode(number)?;
+        let slot = self.read_lock(number).await?;
+        let attributes = Attributes::of(number, slot.used()?.1);
+        cached.opens.fetch_add(1, Ordering::AcqRel);
+        Ok(attributes)
+    }
+
+    /// Closes an inode that [`Self::open_inode`] opened. The last close frees an inode without a
+    /// name.
+    ///
+    /// # Errors
+    /// The errors of the engine. The inode is closed anyway, and the next server frees it.
+    #[boxed(?Send)]
+    pub async fn close(&self, number: ObjectId) -> Result<(), FsError> {
+        let cached = self.inode(number)?;
+        let slot = cached.slot.write().await;
+        let left = cached.opens.fetch_sub(1, Ordering::AcqRel) - 1;
+        let is_orphan = slot.used().is_ok_and(|(_, inode)| inode.state != InodeState::Named);
+        drop(slot);
+        if left == 0 && is_orphan { self.release(number).await } else { Ok(()) }
+    }
+
+    /// Reads up to `bytes` bytes of a file. Returns fewer bytes only at the end of the file.
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`; an error of the engine if a record is damaged.
+    #[boxed(?Send)]
+    pub async fn read(
+        &self,
+        number: ObjectId,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Vec<u8>, FsError> {
+        let slot = self.read_lock(number).await?;
+        let (size, inode) = slot.used()?;
+        check_file(inode)?;
+        let end = offset.saturating_add(bytes as u64).min(inode.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        if let Some(data) = &inode.area.data {
+            return Ok(data.get(offset as usize..end as usize).unwrap_or_default().to_vec());
+        }
+        let mut read = Vec::with_capacity((end - offset) as usize);
+        let record_bytes = size.bytes() as u64;
+        for record in offset / record_bytes..end.div_ceil(record_bytes) {
+            let start = record * record_bytes;
+            let (from, to) = (offset.max(start) - start, end.min(start + record_bytes) - start);
+            let Some(blocks) = self.reads().record(number, size, record).await? else {
+                read.resize(read.len() + (to - from) as usize, 0);
+                continue;
+            };
+            let touched = (from / BLOCK) as usize..to.div_ceil(BLOCK) as usize;
+            for (at, block) in blocks.get(touched.clone()).into_iter().flatten().enumerate() {
+                let block_start = (touched.start + at) as u64 * BLOCK;
+                let first = from.saturating_sub(block_start) as usize;
+                let last = (to - block_start).min(BLOCK) as usize;
+                read.extend_from_slice(block.get(first..last).unwrap_or_default());
+            }
+        }
+        Ok(read)
+    }
+
+    /// Writes to a file. `clears_set_id`: clears the set-id bits, as a write by a user without
+    /// CAP_FSETID does.
+    ///
+    /// # Durability
+    /// None until a sync of the file. After a crash the file has all bytes of the write or none.
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`, `TooLarge`; `Invalid` for more than 1 MiB.
+    #[boxed(?Send)]
+    pub async fn write(
+        &self,
+        number: ObjectId,
+        offset: u64,
+        data: &[u8],
+        clears_set_id: bool,
+    ) -> Result<Attributes, FsError> {
+        if data.len() > WRITE_BYTES_MAX {
+            return Err(FsError::Invalid("one write has at most 1 MiB"));
+        }
+        if data.is_empty() {
+            return self.attributes(number).await;
+        }
+        let mut draft = self.draft();
+        let mut locked = self.lock_for(&mut draft, number).await?;
+        let (_, inode) = locked.inode()?;
+        check_file(inode)?;
+        let bits = inode.permissions;
+        let permissions = if clears_set_id { without_set_id(bits) } else { bits };
+        draft.apply_write(number, (offset, data), permissions).await?;
+        // The log record shares the memory of the whole blocks with the dirty data.
+        let end = offset + data.len() as u64;
+        let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
+        let mut blocks = Vec::new();
+        if first < last {
+            let changed = draft.changed_blocks(number);
+            blocks.extend(changed.range(first..last).map(|(_, block)| block.clone()));
+        }
+        // A record of zeros became a hole: the log has its bytes.
+        let has_blocks = first < last && blocks.len() as u64 == last - first;
+        let (head, tail) = if has_blocks {
+            let head = (first * BLOCK - offset) as usize;
+            let tail = data.len() - (end - last * BLOCK) as usize;
+            (data.get(..head).unwrap_or_default(), data.get(tail..).unwrap_or_default())
+        } else {
+            blocks.clear();
+            (data, &[][..])
+        };
+        let record = FileRecord::Write { offset, head, blocks: &[], tail, permissions };
+        let change = Change { blocks, ..Change::inode(number, &record) };
+        self.commit(&draft, change, &mut [&mut locked]).await?;
+        Ok(Attributes::of(number, locked.inode()?.1))
+    }
+
+    /// Makes a range of a file a hole, whose bytes are zero. The size does not change.
+    ///
+    /// # Durability
+    /// As [`Self::write`].
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`.
+    #[boxed(?Send)]
+    pub async fn punch(
+        &self,
+        number: ObjectId,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Attributes, FsError> {
+        self.change_inode(number, &FileRecord::Zero { offset, bytes }).await
+    }
+
+    /// Finds the next data or hole at or after an offset, as lseek(2) with SEEK_DATA and SEEK_HOLE.
+    /// `None`: no data follows, or the offset is not before the end of the file.
+    ///
+    /// # Errors
+    /// `Stale`, `IsDirectory`.
+    #[boxed(?Send)]
+    pub async fn seek(
+        &self,
+        number: ObjectId,
+        offset: u64,
+        is_data: bool,
+    ) -> Result<Option<u64>, FsError> {
+        let slot = self.read_lock(number).await?;
+        let (size, inode) = slot.used()?;
+        check_file(inode)?;
+        if offset >= inode.size {
+            return Ok(None);
+        }
+        if inode.area.data.is_some() {
+            return Ok(Some(if is_data { offset } else { inode.size }));
+        }
+        let bytes = size.bytes() as u64;
+        let records = offset / bytes..records_in(size, inode.size);
+        let mut next = Some(records.start);
+        let mut expected = records.start;
+        while let Some(start) = next {
+            let range: Range<u64> = start..records.end;
+            let part = self.reads().data_records(number, size, range).await?;
+            for record in part.records {
+                if is_data {
+                    return Ok(Some(offset.max(record * bytes)));
+                }
+                if record > expected {
+                    return Ok(Some(offset.max(expected * bytes)));
+                }
+                expected = record + 1;
+            }
+            next = part.next;
+        }
+        if is_data {
+            return Ok(None);
+        }
+        Ok(Some(offset.max(expected * bytes).min(inode.size)))
+    }
+
+    /// Reads the target of a symbolic link.
+    ///
+    /// # Errors
+    /// `Invalid` if the inode is no symbolic link.
+    #[boxed(?Send)]
+    pub async fn read_link(&self, number: ObjectId) -> Result<Vec<u8>, FsError> {
+        let target = self.with_inode(number, |inode| inode.area.target.clone()).await?;
+        target.map(<[u8]>::into_vec).ok_or(FsError::Invalid("not a symbolic link"))
+    }
+}

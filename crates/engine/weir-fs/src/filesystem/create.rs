@@ -1,0 +1,167 @@
+//! Creates inodes, and adds names to them.
+//!
+//! Invariant: a directory without a name gets no entries.
+
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::ObjectId;
+use weir_format::files::{Area, FileRecord, FileType, Inode, InodeState, Stamp};
+
+use crate::directory::Probe;
+use crate::draft::apply::named;
+use crate::draft::entries::check_name;
+use crate::error::FsError;
+use crate::filesystem::attributes::Attributes;
+use crate::filesystem::commit::Change;
+use crate::filesystem::state::{Filesystem, new_inode};
+use crate::layout::LINKS_MAX;
+
+/// Maximum length of the target of a symbolic link that is stored in the inode.
+const TARGET_BYTES_MAX: usize = 704;
+
+/// Type of a new inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewKind<'a> {
+    /// An empty file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(&'a [u8]),
+    /// A device file, FIFO or socket, with the number of the device.
+    Special(FileType, u64),
+}
+
+/// A new inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewInode<'a> {
+    /// Type.
+    pub kind: NewKind<'a>,
+    /// Permission bits, set-id bits and sticky bit.
+    pub permissions: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl NewInode<'_> {
+    fn file_type(&self) -> FileType {
+        match self.kind {
+            NewKind::File => FileType::Regular,
+            NewKind::Directory => FileType::Directory,
+            NewKind::Symlink(_) => FileType::SymbolicLink,
+            NewKind::Special(file_type, _) => file_type,
+        }
+    }
+}
+
+fn build_inode(new: &NewInode<'_>, parent: ObjectId, stamp: Stamp) -> Result<Inode, FsError> {
+    let file_type = new.file_type();
+    let mut inode = Inode {
+        permissions: new.permissions & Inode::PERMISSIONS,
+        uid: new.uid,
+        gid: new.gid,
+        ..new_inode(file_type, parent, stamp)
+    };
+    match new.kind {
+        NewKind::File => {}
+        NewKind::Directory => inode.nlink = 2,
+        NewKind::Symlink(target) => {
+            if target.is_empty() || target.contains(&0) {
+                return Err(FsError::Invalid("the target of a symbolic link"));
+            }
+            if target.len() > TARGET_BYTES_MAX {
+                return Err(FsError::NameTooLong);
+            }
+            inode.size = target.len() as u64;
+            inode.area = Area { target: Some(target.into()), ..Area::default() };
+        }
+        NewKind::Special(FileType::Regular | FileType::Directory | FileType::SymbolicLink, _) => {
+            return Err(FsError::Invalid("not the type of a special file"));
+        }
+        NewKind::Special(_, device) => inode.device_or_entries = device,
+    }
+    Ok(inode)
+}
+
+impl Filesystem {
+    /// Creates an inode with a name in a directory.
+    ///
+    /// # Durability
+    /// None until a sync of any inode. After a crash the inode and its name exist, or neither does.
+    ///
+    /// # Errors
+    /// `Exists`, `NotDirectory`, `Stale` for a directory that was removed; the errors of a name.
+    #[boxed(?Send)]
+    pub async fn create_inode(
+        &self,
+        directory: ObjectId,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attributes, FsError> {
+        check_name(name)?;
+        let mut draft = self.draft();
+        let mut parent = self.lock_for(&mut draft, directory).await?;
+        let (_, parent_inode) = parent.inode()?;
+        if parent_inode.file_type == FileType::Directory && parent_inode.state != InodeState::Named
+        {
+            return Err(FsError::NotFound);
+        }
+        let inode = build_inode(new, directory, draft.stamp)?;
+        let Probe::Free(key) = draft.find(directory, name).await? else {
+            return Err(FsError::Exists);
+        };
+        if new.kind == NewKind::Directory && parent_inode.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let mut numbers = self.numbers.lock().await;
+        let hint = parent.cached.next_number.load(Ordering::Relaxed);
+        let number = numbers.find(hint, self.volume.open_txg(), self.reads()).await?;
+        let entry = Some(named(directory, key, name));
+        let record = FileRecord::Create { entry, inode: Box::new(inode) };
+        draft.apply(number, &record).await?;
+        let mut created = self.lock(number).await?;
+        let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
+        self.commit(&draft, change, &mut [&mut parent, &mut created]).await?;
+        numbers.set(number, true, self.reusable_from());
+        parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
+        Ok(Attributes::of(number, created.inode()?.1))
+    }
+
+    /// Adds a name to an inode that is not a directory.
+    ///
+    /// # Durability
+    /// None until a sync of any inode.
+    ///
+    /// # Errors
+    /// `Exists`, `NotPermitted` for a directory, `TooManyLinks`; the errors of a name.
+    #[boxed(?Send)]
+    pub async fn link(
+        &self,
+        number: ObjectId,
+        directory: ObjectId,
+        name: &[u8],
+    ) -> Result<Attributes, FsError> {
+        check_name(name)?;
+        if number == directory {
+            return Err(FsError::NotPermitted("a directory has one name"));
+        }
+        let mut draft = self.draft();
+        let mut parent = self.lock_for(&mut draft, directory).await?;
+        if parent.inode()?.1.state != InodeState::Named {
+            return Err(FsError::NotFound);
+        }
+        let Probe::Free(key) = draft.find(directory, name).await? else {
+            return Err(FsError::Exists);
+        };
+        let mut locked = self.lock_for(&mut draft, number).await?;
+        let _numbers = self.numbers.lock().await;
+        let record = FileRecord::Link { entry: named(directory, key, name) };
+        draft.apply(number, &record).await?;
+        let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
+        self.commit(&draft, change, &mut [&mut parent, &mut locked]).await?;
+        Ok(Attributes::of(number, locked.inode()?.1))
+    }
+}

@@ -1,0 +1,11 @@
+//! Operations of clients.
+
+pub(crate) mod attributes;
+pub(crate) mod commit;
+pub(crate) mod content;
+pub(crate) mod create;
+pub(crate) mod list;
+pub(crate) mod mount;
+pub(crate) mod names;
+pub(crate) mod state;
+pub(crate) mod xattrs;

@@ -1,0 +1,252 @@
+//! Removes and renames inodes.
+//!
+//! Invariant: a directory is never below itself: a rename between directories holds the rename lock
+//! while it follows the parents of the destination.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::ObjectId;
+use weir_format::files::{Fate, FileRecord, FileType, Inode};
+
+use crate::directory::{Entry, Probe};
+use crate::draft::apply::named;
+use crate::draft::entries::check_name;
+use crate::draft::node::Draft;
+use crate::error::FsError;
+use crate::filesystem::commit::Change;
+use crate::filesystem::state::Filesystem;
+use crate::inodes::CachedInode;
+use crate::layout::ROOT;
+
+/// Maximum number of directories above an inode. It only bounds the work on a damaged filesystem.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// Action of a rename if the new name exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replaces the inode with the new name.
+    Replace,
+    /// Fails with `Exists` (RENAME_NOREPLACE).
+    Keep,
+    /// Exchanges the two inodes (RENAME_EXCHANGE).
+    Exchange,
+}
+
+/// State of an inode after it loses a name. The caller holds its lock.
+fn fate_of(inode: &Inode, cached: &CachedInode) -> Fate {
+    let is_last = inode.file_type == FileType::Directory || inode.nlink <= 1;
+    match is_last {
+        false => Fate::Named,
+        true if cached.opens.load(Ordering::Acquire) > 0 => Fate::Orphan,
+        true => Fate::Freed,
+    }
+}
+
+/// Inodes that lose their last name.
+fn ends(number: ObjectId, fate: Fate) -> Vec<ObjectId> {
+    if fate == Fate::Freed { vec![number] } else { Vec::new() }
+}
+
+/// State of an inode after `moved` replaces it. The caller holds the locks of both.
+async fn replaced_fate(
+    draft: &mut Draft<'_>,
+    moved: ObjectId,
+    replaced: &CachedInode,
+) -> Result<Fate, FsError> {
+    let is_directory = draft.node(moved).await?.inode.file_type == FileType::Directory;
+    let inode = &draft.node(replaced.number).await?.inode;
+    match (is_directory, inode.file_type == FileType::Directory) {
+        (true, false) => Err(FsError::NotDirectory),
+        (false, true) => Err(FsError::IsDirectory),
+        (true, true) if inode.device_or_entries > 0 => Err(FsError::NotEmpty),
+        _ => Ok(fate_of(inode, replaced)),
+    }
+}
+
+impl Filesystem {
+    /// Removes a name, and the inode with its last name. `is_directory`: removes an empty directory
+    /// (rmdir) instead of another inode (unlink).
+    ///
+    /// # Durability
+    /// None until a sync of any inode.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsDirectory`, `NotDirectory`, `NotEmpty`.
+    #[boxed(?Send)]
+    pub async fn remove(
+        &self,
+        directory: ObjectId,
+        name: &[u8],
+        is_directory: bool,
+    ) -> Result<(), FsError> {
+        check_name(name)?;
+        let mut draft = self.draft();
+        let mut parent = self.lock_for(&mut draft, directory).await?;
+        let Probe::Found(Entry { inode: number, key, .. }) = draft.find(directory, name).await?
+        else {
+            return Err(FsError::NotFound);
+        };
+        let mut locked = self.lock_for(&mut draft, number).await?;
+        let (_, inode) = locked.inode()?;
+        match (inode.file_type, is_directory) {
+            (FileType::Directory, false) => return Err(FsError::IsDirectory),
+            (FileType::Directory, true) if inode.device_or_entries > 0 => {
+                return Err(FsError::NotEmpty);
+            }
+            (FileType::Directory, true) | (_, false) => {}
+            (_, true) => return Err(FsError::NotDirectory),
+        }
+        let fate = fate_of(inode, &locked.cached);
+        let mut numbers = self.numbers.lock().await;
+        let record = FileRecord::Remove { entry: named(directory, key, name), fate };
+        draft.apply(number, &record).await?;
+        let names = vec![number, directory];
+        let change = Change::namespace(number, &record, names, ends(number, fate));
+        self.commit(&draft, change, &mut [&mut parent, &mut locked]).await?;
+        if fate == Fate::Freed {
+            numbers.set(number, false, self.reusable_from());
+        }
+        Ok(())
+    }
+
+    /// Renames an inode. An inode that the new name replaces loses this name.
+    ///
+    /// # Durability
+    /// None until a sync of any inode. After a crash the rename has happened or not; the new name
+    /// never names an older content of the inode than before the rename.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory
+    /// would move below itself.
+    #[boxed(?Send)]
+    pub async fn rename(
+        &self,
+        (from, old_name): (ObjectId, &[u8]),
+        (to, new_name): (ObjectId, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        check_name(old_name)?;
+        check_name(new_name)?;
+        let _renames = if from == to { None } else { Some(self.renames.lock().await) };
+        let (first, second) = self.lock_order(from, to).await?;
+        let mut draft = self.draft();
+        let mut locked = vec![self.lock_for(&mut draft, first).await?];
+        if first != second {
+            locked.push(self.lock_for(&mut draft, second).await?);
+        }
+        let Probe::Found(source) = draft.find(from, old_name).await? else {
+            return Err(FsError::NotFound);
+        };
+        let found = draft.find(to, new_name).await?;
+        let (target, key) = match &found {
+            Probe::Found(entry) => (Some(entry.inode), entry.key),
+            Probe::Free(key) => (None, *key),
+        };
+        let moved = source.inode;
+        match (mode, target) {
+            (RenameMode::Keep, Some(_)) => return Err(FsError::Exists),
+            (RenameMode::Exchange, None) => return Err(FsError::NotFound),
+            // Two names of one inode: POSIX demands that nothing happens.
+            (_, Some(target)) if target == moved => return Ok(()),
+            _ => {}
+        }
+        self.refuse_cycles((from, &source), (to, &found), mode).await?;
+        // Lock the renamed inodes in the order of their numbers.
+        let mut renamed: Vec<ObjectId> = std::iter::once(moved).chain(target).collect();
+        renamed.sort_unstable();
+        for number in renamed {
+            locked.push(self.lock_for(&mut draft, number).await?);
+        }
+        let old_entry = named(from, source.key, old_name);
+        let new_entry = named(to, key, new_name);
+        let mut numbers = self.numbers.lock().await;
+        let mut replaced = None;
+        let record = match (mode, target) {
+            (RenameMode::Exchange, Some(other)) => {
+                FileRecord::Exchange { from: old_entry, to: new_entry, other }
+            }
+            (_, Some(target)) => {
+                let cached = locked.iter().find(|inode| inode.number() == target);
+                let cached = Arc::clone(&cached.expect("just locked").cached);
+                replaced = Some((target, replaced_fate(&mut draft, moved, &cached).await?));
+                FileRecord::Rename { from: old_entry, to: new_entry, replaced }
+            }
+            (_, None) => FileRecord::Rename { from: old_entry, to: new_entry, replaced },
+        };
+        draft.apply(moved, &record).await?;
+        let names = [moved, from, to].into_iter().chain(target).collect();
+        let ended = replaced.map_or_else(Vec::new, |(number, fate)| ends(number, fate));
+        let change = Change::namespace(moved, &record, names, ended);
+        self.commit(&draft, change, &mut locked.iter_mut().collect::<Vec<_>>()).await?;
+        if let Some((number, Fate::Freed)) = replaced {
+            numbers.set(number, false, self.reusable_from());
+        }
+        Ok(())
+    }
+
+    /// Refuses a rename after which a directory would be below itself. The caller holds the rename
+    /// lock if the directories differ.
+    async fn refuse_cycles(
+        &self,
+        (from, source): (ObjectId, &Entry),
+        (to, target): (ObjectId, &Probe),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
+        if from == to {
+            return Ok(());
+        }
+        let is_above = |entry: &Entry, other: ObjectId| {
+            let (number, is_directory) = (entry.inode, entry.file_type == FileType::Directory);
+            async move { Ok::<_, FsError>(is_directory && self.is_below(other, number).await?) }
+        };
+        let below_itself = FsError::Invalid("a directory cannot move below itself");
+        if is_above(source, to).await? {
+            return Err(below_itself);
+        }
+        match target {
+            Probe::Found(target) if is_above(target, from).await? => match mode {
+                RenameMode::Exchange => Err(below_itself),
+                RenameMode::Replace | RenameMode::Keep => Err(FsError::NotEmpty),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Order in which to lock two directories: an ancestor first. If they differ, the caller holds
+    /// the rename lock.
+    async fn lock_order(
+        &self,
+        one: ObjectId,
+        two: ObjectId,
+    ) -> Result<(ObjectId, ObjectId), FsError> {
+        if one == two {
+            return Ok((one, two));
+        }
+        let two_is_above = self.is_below(one, two).await?;
+        let swap = two_is_above || two < one && !self.is_below(two, one).await?;
+        Ok(if swap { (two, one) } else { (one, two) })
+    }
+
+    /// True if `directory` is `ancestor` or below it. The caller holds the rename lock, so that no
+    /// parent changes. Reads the parents from the dataset, because the caller may hold locks of
+    /// inodes.
+    async fn is_below(&self, directory: ObjectId, ancestor: ObjectId) -> Result<bool, FsError> {
+        let mut number = directory;
+        for _ in 0..DEPTH_MAX {
+            if number == ancestor {
+                return Ok(true);
+            }
+            if number == ROOT {
+                return Ok(false);
+            }
+            let (_, inode) = self.reads().inode(number).await?.ok_or(FsError::Stale)?;
+            if inode.file_type != FileType::Directory {
+                return Err(FsError::NotDirectory);
+            }
+            number = inode.parent;
+        }
+        Err(FsError::damaged(directory, "it has too many directories above it"))
+    }
+}

@@ -1,0 +1,94 @@
+//! State of an open filesystem.
+//!
+//! Invariant: no client has an internal object.
+
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use weir_base::{ObjectId, Txg};
+use weir_dataset::{Engine, Volume};
+use weir_format::OBJECTS_MAX;
+use weir_format::files::{Area, FileType, Inode, InodeState, Stamp, TimeStamp};
+
+use crate::directory::NameHash;
+use crate::draft::node::{Draft, first_change};
+use crate::draft::reads::Reads;
+use crate::error::FsError;
+use crate::inodes::{CachedInode, InodeCache};
+use crate::layout::{FIRST, Layout, ROOT};
+use crate::numbers::Numbers;
+
+/// Source of the current time.
+pub type Now = Box<dyn Fn() -> TimeStamp + Send + Sync>;
+
+/// An open filesystem.
+///
+/// All operations may run concurrently, on any thread with the engine's runtime.
+pub struct Filesystem {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) layout: Layout,
+    pub(crate) hash: NameHash,
+    pub(crate) inodes: InodeCache,
+    /// Lock for the allocation of numbers and for the directory of orphans.
+    pub(crate) numbers: Mutex<Numbers>,
+    /// Held by renames between two directories, which change the tree of directories.
+    pub(crate) renames: Mutex<()>,
+    pub(crate) now: Now,
+}
+
+impl Filesystem {
+    pub(crate) fn reads(&self) -> Reads<'_> {
+        Reads::Client(&self.volume)
+    }
+
+    /// Returns an inode of clients.
+    ///
+    /// # Errors
+    /// `Stale` for the number of an internal object.
+    pub(crate) fn inode(&self, number: ObjectId) -> Result<Arc<CachedInode>, FsError> {
+        let is_internal = number != ROOT && number < FIRST || number.0 >= OBJECTS_MAX;
+        if is_internal { Err(FsError::Stale) } else { Ok(self.inodes.get(number)) }
+    }
+
+    pub(crate) fn draft(&self) -> Draft<'_> {
+        Draft::new(self.reads(), (&self.hash, self.layout), self.stamp())
+    }
+
+    /// Txg and time for a change that begins now.
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp { txg: self.volume.change_txg(), time: (self.now)() }
+    }
+
+    /// First txg in which numbers that became unused now may be used again.
+    pub(crate) fn reusable_from(&self) -> Txg {
+        self.volume.open_txg().next()
+    }
+}
+
+/// Returns an empty inode with one name.
+pub(crate) fn new_inode(file_type: FileType, parent: ObjectId, stamp: Stamp) -> Inode {
+    let Stamp { txg, time } = stamp;
+    Inode {
+        state: InodeState::Named,
+        created_txg: txg,
+        size: 0,
+        blocks: 0,
+        file_type,
+        permissions: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        project: 0,
+        flags: 0,
+        change: first_change(txg),
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        parent,
+        attributes: ObjectId(0),
+        device_or_entries: 0,
+        area: Area::default(),
+    }
+}

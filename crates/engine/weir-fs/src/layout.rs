@@ -1,0 +1,63 @@
+//! Layout of a filesystem in a dataset: the bytes in the dataset's directory entry, and the objects
+//! with a fixed number.
+//!
+//! Invariant: a program that does not know the version of the layout opens no such filesystem.
+
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_format::ObjectTable;
+
+/// Root directory.
+pub const ROOT: ObjectId = ObjectId(1);
+/// Bitmap of the inode numbers in use.
+pub(crate) const BITMAP: ObjectId = ObjectId(2);
+/// Directory of the inodes without a name. Their names are their numbers.
+pub(crate) const ORPHANS: ObjectId = ObjectId(3);
+/// First inode number of files that clients create.
+pub(crate) const FIRST: ObjectId = ObjectId(16);
+
+/// Number of inodes in one block of the bitmap.
+pub(crate) const NUMBERS_PER_BLOCK: u64 = BLOCK_BYTES as u64 * 8;
+
+/// Maximum size of a file in bytes: the offsets of files are signed 64-bit numbers (off_t).
+pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+/// Maximum size of a file whose content is in its inode.
+pub(crate) const INLINE_BYTES_MAX: usize = 704;
+/// Maximum size of the entries of a directory whose entries are in its inode.
+pub(crate) const INLINE_ENTRIES_BYTES_MAX: usize = 700;
+/// Maximum number of names of an inode.
+pub(crate) const LINKS_MAX: u32 = u32::MAX - 1;
+
+/// Version of the layout of the bytes in the dataset's directory entry.
+const VERSION: u8 = 1;
+
+/// Settings of a filesystem that are fixed at its creation: bytes of the dataset's directory entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Secret key of the hash of names.
+    pub hash_key: u128,
+    /// Maximum record size of files.
+    pub record_size: RecordSize,
+}
+
+impl Layout {
+    /// Encodes the settings: version (u8), record size (u8, log2 of blocks), 6 zeros, key (u128),
+    /// 16 zeros.
+    pub fn encode(&self) -> [u8; ObjectTable::LAYER_BYTES] {
+        let mut bytes = [0; ObjectTable::LAYER_BYTES];
+        let head = [VERSION, self.record_size.shift()];
+        let fields = head.into_iter().chain([0; 6]).chain(self.hash_key.to_le_bytes());
+        bytes.iter_mut().zip(fields).for_each(|(byte, value)| *byte = value);
+        bytes
+    }
+
+    /// Decodes the settings; `None` if the dataset has another layout.
+    pub fn decode(bytes: &[u8; ObjectTable::LAYER_BYTES]) -> Option<Self> {
+        let [VERSION, shift, 0, 0, 0, 0, 0, 0, rest @ ..] = bytes else { return None };
+        let (key, zeros) = rest.split_first_chunk()?;
+        if zeros.iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        let record_size = RecordSize::from_shift(*shift)?;
+        Some(Self { hash_key: u128::from_le_bytes(*key), record_size })
+    }
+}

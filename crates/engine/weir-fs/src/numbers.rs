@@ -1,0 +1,129 @@
+//! Allocation of inode numbers.
+//!
+//! A bitmap object has a bit for each number in use. Inodes of one directory get numbers near each
+//! other, so that listing a directory with attributes reads few blocks.
+//!
+//! Invariant: a number that became unused in a txg is not used again in the same txg, so that
+//! number and creation txg name an inode for ever.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize, Txg};
+use weir_format::OBJECTS_MAX;
+
+use crate::draft::reads::Reads;
+use crate::error::FsError;
+use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK};
+
+/// Numbers in a run: a directory takes whole runs, and a block of slots belongs to one run.
+const RUN: u64 = 64;
+
+/// State of the allocation. Its lock is held until the engine has the change of the bitmap.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    /// Blocks of the bitmap that were read.
+    blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
+    /// First number of the newest run.
+    newest_run: u64,
+    /// Numbers that became unused, with the txg from which on they may be used again.
+    freed: VecDeque<(Txg, ObjectId)>,
+    /// The numbers in `freed`.
+    resting: HashSet<ObjectId>,
+}
+
+impl Numbers {
+    async fn load(
+        &mut self,
+        index: u64,
+        reads: Reads<'_>,
+    ) -> Result<&mut [u8; BLOCK_BYTES], FsError> {
+        match self.blocks.entry(index) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(place) => {
+                let read = reads.record(BITMAP, RecordSize::BLOCK, index).await?;
+                let block = match read.as_deref() {
+                    Some([block]) => Box::new(**block),
+                    _ => Box::new([0; BLOCK_BYTES]),
+                };
+                Ok(place.insert(block))
+            }
+        }
+    }
+
+    /// Finds an unused number. `hint`: preferred number, or 0 for a run of its own.
+    pub(crate) async fn find(
+        &mut self,
+        hint: u64,
+        now: Txg,
+        reads: Reads<'_>,
+    ) -> Result<ObjectId, FsError> {
+        while let Some((from, number)) = self.freed.front().copied()
+            && from <= now
+        {
+            self.freed.pop_front();
+            self.resting.remove(&number);
+        }
+        if hint > 0 {
+            let run_end = (hint / RUN + 1) * RUN;
+            if let Some(number) = self.find_in(hint..run_end, false, reads).await? {
+                return Ok(number);
+            }
+        }
+        // A run of its own: the first whole run that is unused.
+        let start = self.newest_run.max(RUN);
+        for from in [start, RUN] {
+            if let Some(number) = self.find_in(from..OBJECTS_MAX, true, reads).await? {
+                self.newest_run = number.0;
+                return Ok(number);
+            }
+        }
+        let any = self.find_in(FIRST.0..OBJECTS_MAX, false, reads).await?;
+        any.ok_or(FsError::Full("all inode numbers are used"))
+    }
+
+    /// Finds an unused number in a range, or the first number of an unused run.
+    async fn find_in(
+        &mut self,
+        range: std::ops::Range<u64>,
+        whole_run: bool,
+        reads: Reads<'_>,
+    ) -> Result<Option<ObjectId>, FsError> {
+        let mut number = range.start;
+        while number < range.end {
+            let index = number / NUMBERS_PER_BLOCK;
+            let block_start = index * NUMBERS_PER_BLOCK;
+            let block = self.load(index, reads).await?;
+            let word = ((number - block_start) / RUN) as usize;
+            let bytes = block.get(word * 8..word * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+            let used = u64::from_le_bytes(bytes.expect("a word of the block"));
+            let run = block_start + word as u64 * RUN;
+            let mut free = !used & (u64::MAX << (number - run));
+            if whole_run && used != 0 {
+                free = 0;
+            }
+            for bit in (0..RUN).filter(|bit| free >> bit & 1 == 1) {
+                let found = ObjectId(run + bit);
+                if !self.resting.contains(&found) && found.0 < range.end {
+                    return Ok(Some(found));
+                }
+            }
+            number = run + RUN;
+        }
+        Ok(None)
+    }
+
+    /// Records that the engine has a change of the bitmap.
+    pub(crate) fn set(&mut self, number: ObjectId, is_used: bool, reusable_from: Txg) {
+        let (index, bit) = (number.0 / NUMBERS_PER_BLOCK, number.0 % NUMBERS_PER_BLOCK);
+        let byte = self.blocks.get_mut(&index).and_then(|block| block.get_mut((bit / 8) as usize));
+        if let Some(byte) = byte {
+            let mask = 1 << (bit % 8);
+            *byte = if is_used { *byte | mask } else { *byte & !mask };
+        }
+        if !is_used {
+            self.freed.push_back((reusable_from, number));
+            self.resting.insert(number);
+        }
+    }
+}

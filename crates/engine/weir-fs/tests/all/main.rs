@@ -1,0 +1,7 @@
+//! Tests of filesystems on pools in memory.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+mod common;
+mod model;
+mod operations;

@@ -1,0 +1,182 @@
+//! Tests of single operations.
+
+use weir_base::ObjectId;
+use weir_format::files::FileType;
+use weir_fs::{FsError, NewInode, NewKind, ROOT, RenameMode, SetAttributes};
+
+use crate::common::Pool;
+
+const DISK_BYTES: usize = 128 << 20;
+
+const FILE: NewInode<'static> =
+    NewInode { kind: NewKind::File, permissions: 0o644, uid: 1, gid: 2 };
+const DIRECTORY: NewInode<'static> = NewInode { kind: NewKind::Directory, ..FILE };
+
+fn create(pool: &Pool, directory: ObjectId, name: &str, new: &NewInode<'_>) -> ObjectId {
+    pool.run(pool.files.create_inode(directory, name.as_bytes(), new)).unwrap().number
+}
+
+fn lookup(pool: &Pool, directory: ObjectId, name: &str) -> Result<ObjectId, FsError> {
+    pool.run(pool.files.lookup(directory, name.as_bytes())).map(|found| found.number)
+}
+
+#[test]
+fn synced_file_survives_a_crash_with_its_name_content_and_attributes() {
+    let pool = Pool::new(DISK_BYTES);
+    let directory = create(&pool, ROOT, "d", &DIRECTORY);
+    let file = create(&pool, directory, "f", &FILE);
+    let content: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    pool.run(pool.files.write(file, 3, &content, false)).unwrap();
+    pool.run(pool.files.set_xattr(file, b"user.a", Some(b"1"))).unwrap();
+    pool.run(pool.files.sync(file)).unwrap();
+    let before = pool.run(pool.files.attributes(file)).unwrap();
+    let unsynced = create(&pool, directory, "g", &FILE);
+    let pool = pool.crash();
+    assert_eq!(lookup(&pool, directory, "f").unwrap(), file);
+    assert_eq!(pool.run(pool.files.attributes(file)).unwrap(), before);
+    let read = pool.run(pool.files.read(file, 0, 1 << 20)).unwrap();
+    assert_eq!(read, [&[0; 3][..], &content].concat());
+    assert_eq!(pool.run(pool.files.xattr(file, b"user.a")).unwrap(), b"1");
+    assert!(matches!(lookup(&pool, directory, "g"), Err(FsError::NotFound)));
+    assert!(matches!(pool.run(pool.files.attributes(unsynced)), Err(FsError::Stale)));
+    pool.check();
+}
+
+#[test]
+fn rename_over_a_file_after_a_write_never_shows_an_empty_file() {
+    let pool = Pool::new(DISK_BYTES);
+    let old = create(&pool, ROOT, "f", &FILE);
+    pool.run(pool.files.write(old, 0, b"old", false)).unwrap();
+    pool.run(pool.files.sync(old)).unwrap();
+    let new = create(&pool, ROOT, "f.tmp", &FILE);
+    pool.run(pool.files.write(new, 0, b"new", false)).unwrap();
+    pool.run(pool.files.rename((ROOT, b"f.tmp"), (ROOT, b"f"), RenameMode::Replace)).unwrap();
+    // The sync of another file logs the rename, and with it the content of the renamed file.
+    let other = create(&pool, ROOT, "other", &FILE);
+    pool.run(pool.files.sync(other)).unwrap();
+    let pool = pool.crash();
+    let file = lookup(&pool, ROOT, "f").unwrap();
+    assert_eq!(pool.run(pool.files.read(file, 0, 10)).unwrap(), b"new");
+    assert!(matches!(lookup(&pool, ROOT, "f.tmp"), Err(FsError::NotFound)));
+    pool.check();
+}
+
+#[test]
+fn open_file_without_a_name_keeps_its_content_until_it_is_closed() {
+    let pool = Pool::new(DISK_BYTES);
+    let file = create(&pool, ROOT, "f", &FILE);
+    pool.run(pool.files.open_inode(file)).unwrap();
+    pool.run(pool.files.remove(ROOT, b"f", false)).unwrap();
+    pool.run(pool.files.write(file, 0, b"still here", false)).unwrap();
+    assert_eq!(pool.run(pool.files.read(file, 6, 99)).unwrap(), b"here");
+    pool.check();
+    pool.run(pool.files.close(file)).unwrap();
+    assert!(matches!(pool.run(pool.files.attributes(file)), Err(FsError::Stale)));
+    pool.check();
+}
+
+#[test]
+fn next_server_frees_files_that_were_open_without_a_name() {
+    let pool = Pool::new(DISK_BYTES);
+    let file = create(&pool, ROOT, "f", &FILE);
+    pool.run(pool.files.open_inode(file)).unwrap();
+    pool.run(pool.files.remove(ROOT, b"f", false)).unwrap();
+    pool.run(pool.files.sync(file)).unwrap();
+    let pool = pool.crash();
+    assert!(matches!(pool.run(pool.files.attributes(file)), Err(FsError::Stale)));
+    pool.check();
+}
+
+#[test]
+fn number_of_a_removed_inode_gets_a_new_generation() {
+    let pool = Pool::new(DISK_BYTES);
+    let first = pool.run(pool.files.create_inode(ROOT, b"a", &FILE)).unwrap();
+    pool.run(pool.files.remove(ROOT, b"a", false)).unwrap();
+    let second = pool.run(pool.files.create_inode(ROOT, b"b", &FILE)).unwrap();
+    assert_ne!(first.number, second.number, "not reused in the same txg");
+    pool.check();
+    let mut reused = None;
+    for n in 0..200 {
+        let name = format!("c{n}");
+        let made = pool.run(pool.files.create_inode(ROOT, name.as_bytes(), &FILE)).unwrap();
+        reused = reused.or((made.number == first.number).then_some(made));
+    }
+    if let Some(reused) = reused {
+        assert!(reused.generation > first.generation && reused.change > first.change);
+    }
+    pool.check();
+}
+
+#[test]
+fn change_number_grows_after_a_crash_that_lost_changes() {
+    let pool = Pool::new(DISK_BYTES);
+    let file = create(&pool, ROOT, "f", &FILE);
+    pool.run(pool.files.sync(file)).unwrap();
+    let write = |pool: &Pool| pool.run(pool.files.write(file, 0, b"x", false)).unwrap().change;
+    let lost = (0..10).map(|_| write(&pool)).max().unwrap();
+    let pool = pool.crash();
+    assert!(write(&pool) > lost);
+}
+
+#[test]
+fn renames_between_directories_keep_the_tree_whole() {
+    let pool = Pool::new(DISK_BYTES);
+    let a = create(&pool, ROOT, "a", &DIRECTORY);
+    let b = create(&pool, a, "b", &DIRECTORY);
+    let c = create(&pool, b, "c", &DIRECTORY);
+    let rename = |from: (ObjectId, &'static [u8]), to: (ObjectId, &'static [u8])| {
+        pool.run(pool.files.rename(from, to, RenameMode::Replace))
+    };
+    assert!(matches!(rename((ROOT, b"a"), (c, b"x")), Err(FsError::Invalid(_))));
+    assert!(matches!(rename((ROOT, b"a"), (a, b"x")), Err(FsError::Invalid(_))));
+    assert!(matches!(rename((b, b"c"), (ROOT, b"a")), Err(FsError::NotEmpty)));
+    rename((b, b"c"), (ROOT, b"c")).unwrap();
+    rename((a, b"b"), (c, b"b")).unwrap();
+    assert_eq!(lookup(&pool, b, "..").unwrap(), c);
+    let exchange = RenameMode::Exchange;
+    pool.run(pool.files.rename((ROOT, b"a"), (c, b"b"), exchange)).unwrap();
+    assert_eq!(lookup(&pool, c, "b").unwrap(), a);
+    assert_eq!(lookup(&pool, ROOT, "a").unwrap(), b);
+    pool.check();
+    pool.run(pool.files.sync(ROOT)).unwrap();
+    let pool = pool.crash();
+    assert_eq!(lookup(&pool, ROOT, "a").unwrap(), b);
+    pool.check();
+}
+
+#[test]
+fn operations_on_the_wrong_type_are_refused() {
+    let pool = Pool::new(DISK_BYTES);
+    let file = create(&pool, ROOT, "f", &FILE);
+    let directory = create(&pool, ROOT, "d", &DIRECTORY);
+    let link = NewInode { kind: NewKind::Symlink(b"f"), ..FILE };
+    let link = create(&pool, ROOT, "l", &link);
+    assert_eq!(pool.run(pool.files.read_link(link)).unwrap(), b"f");
+    let files = &pool.files;
+    let refused = [
+        pool.run(files.create_inode(file, b"x", &FILE)).map(drop),
+        pool.run(files.lookup(file, b"x")).map(drop),
+        pool.run(files.list(file, 0)).map(drop),
+        pool.run(files.remove(ROOT, b"f", true)),
+    ];
+    assert!(refused.iter().all(|done| matches!(done, Err(FsError::NotDirectory))), "{refused:?}");
+    let refused = [
+        pool.run(files.write(directory, 0, b"x", false)).map(drop),
+        pool.run(files.read(directory, 0, 1)).map(drop),
+        pool.run(files.remove(ROOT, b"d", false)),
+    ];
+    assert!(refused.iter().all(|done| matches!(done, Err(FsError::IsDirectory))), "{refused:?}");
+    let size = SetAttributes { size: Some(1), ..SetAttributes::default() };
+    assert!(matches!(pool.run(files.set_attributes(link, &size)), Err(FsError::Invalid(_))));
+    assert!(matches!(pool.run(files.link(directory, ROOT, b"x")), Err(FsError::NotPermitted(_))));
+    let fifo = NewInode { kind: NewKind::Special(FileType::Fifo, 0), ..FILE };
+    create(&pool, directory, "p", &fifo);
+    assert!(matches!(pool.run(files.remove(ROOT, b"d", true)), Err(FsError::NotEmpty)));
+    for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
+        let made = pool.run(files.create_inode(ROOT, name, &FILE));
+        assert!(matches!(made, Err(FsError::Invalid(_))), "{name:?}");
+    }
+    let long = pool.run(files.create_inode(ROOT, &[b'x'; 256], &FILE));
+    assert!(matches!(long, Err(FsError::NameTooLong)));
+    pool.check();
+}
