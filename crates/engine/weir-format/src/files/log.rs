@@ -268,7 +268,7 @@ impl<'a> FileRecord<'a> {
             "by type. 16 write: offset, permissions (u32), lengths of head and tail (u32 each), \
              head, tail; whole blocks follow. 17 zero: offset, bytes. 18 attributes: mask (u8), \
              changed values. 19 xattr: is set (u8), name, value. 20 create: has a name (u8), \
-             entry, inode without the zeros at its end. 21 link: entry. 22 remove: entry, fate (u8). \
+             entry, inode without the zeros at its end. 21 link: entry. 22 remove: entry, fate. \
              23 rename: old entry, new entry, replaced inode (0: none), fate. 24 exchange: both \
              entries, other inode. 25 release: nothing. An entry has directory, key and name; a \
              name has its length (u16)",
