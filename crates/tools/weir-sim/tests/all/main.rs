@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 
 mod destroy;
+mod files;
 mod full_log;
 mod hanging_leg;
 mod log_damage;

@@ -1,0 +1,44 @@
+//! Power cuts of filesystems over a fixed list of seeds, and planted bugs.
+//!
+//! The simulation is in `weir_sim::files`.
+
+use weir_pool::PlantedBug;
+use weir_sim::cut_files;
+
+fn is_noticed(bug: PlantedBug, seeds: u64) -> bool {
+    (1..=seeds).any(|seed| {
+        let run = std::panic::catch_unwind(|| cut_files(seed, bug));
+        run.is_err() || run.is_ok_and(|done| done.is_err())
+    })
+}
+
+#[test]
+fn filesystem_keeps_the_crash_promise() {
+    let (mut cuts, mut lost) = (0, 0);
+    for seed in 1..=4 {
+        let counted = cut_files(seed, PlantedBug::None).unwrap();
+        cuts += counted.cuts;
+        lost += counted.lost;
+    }
+    assert!(cuts > 800 && lost > 400, "{lost} of {cuts} cuts lost changes");
+}
+
+#[test]
+fn names_that_are_logged_before_the_content_are_noticed() {
+    assert!(is_noticed(PlantedBug::NamedNotLogged, 20));
+}
+
+#[test]
+fn tail_of_a_shortened_file_is_noticed() {
+    assert!(is_noticed(PlantedBug::TruncateLeavesTail, 20));
+}
+
+#[test]
+fn root_of_a_neighbour_is_noticed() {
+    assert!(is_noticed(PlantedBug::SlotHasNeighboursRoot, 20));
+}
+
+#[test]
+fn dropped_log_batch_is_noticed() {
+    assert!(is_noticed(PlantedBug::DropLastBatch, 20));
+}
