@@ -96,8 +96,8 @@ pub struct VdevSpec {
     /// Use of the vdev.
     #[serde(default)]
     pub role: VdevRole,
-    /// Absolute paths of block devices or files: one for a disk, two to four for a mirror, and at
-    /// least one more than the parity for raidz.
+    /// Absolute paths of block devices or files, such as `/dev/sdb`: one for a disk, two to four
+    /// for a mirror, and at least one more than the parity for raidz.
     pub disks: Vec<String>,
 }
 
