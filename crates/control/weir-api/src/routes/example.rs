@@ -65,7 +65,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("search", "/dev/disk/by-id"),
     ("secret", "0123456789abcdef"),
     ("secret_file", "/etc/weir/peer-secret"),
-    ("see", "docs/operating/pool-status.md"),
+    ("see", "weir pool status --help"),
     ("session", "7"),
     ("snapshot", "tank/vm1@monday"),
     ("snapshots", "monday"),

@@ -438,7 +438,7 @@ pub struct PoolStatus {
     pub status: Option<String>,
     /// Recommended action.
     pub action: Option<String>,
-    /// Document that explains the problem and its remedy.
+    /// Command whose help explains the problem and its remedy.
     pub see: Option<String>,
     /// Space for data.
     pub size_bytes: u64,
