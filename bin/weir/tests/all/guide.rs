@@ -151,7 +151,6 @@ fn run_pages(is_wanted: impl Fn(&str) -> bool) {
         }
         let count = reader.run_page(&page);
         assert!(count > 0, "docs/{name}.md has an example");
-        println!("docs/{name}.md: {count} commands");
     }
 }
 
