@@ -55,7 +55,7 @@ fn tell(packages: &BTreeMap<String, String>, revision: &str) {
 /// because cargo runs it again only for changed ones.
 fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     let has = |name: &str| packages.is_none_or(|packages| packages.contains(name));
-    let mut stages = vec![test::fmt(), test::tidy()];
+    let mut stages = vec![test::fmt(), test::tidy(), test::subjects()];
     if packages.is_none_or(|packages| !packages.is_empty()) {
         stages.push(test::clippy());
     }
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn only_stages_affected_by_a_change_run() {
-        assert_eq!(names(Some(&[])), ["fmt", "tidy"]);
+        assert_eq!(names(Some(&[])), ["fmt", "tidy", "subjects"]);
         for task in packages::TASKS {
-            assert_eq!(names(Some(&[task])), ["fmt", "tidy", "clippy", "unit-xtask"]);
+            assert_eq!(names(Some(&[task])), ["fmt", "tidy", "subjects", "clippy", "unit-xtask"]);
         }
-        let both = ["fmt", "tidy", "clippy", "shipped", "unit-weir", "unit"];
+        let both = ["fmt", "tidy", "subjects", "clippy", "shipped", "unit-weir", "unit"];
         assert_eq!(names(Some(&["weir", "weir-pool"])), both);
         assert!(["fmt-fuzz", "unit-xtask"].iter().all(|name| names(None).contains(name)));
     }

@@ -25,6 +25,7 @@ mod shipped;
 mod sim;
 mod soak;
 mod stage;
+mod subjects;
 mod test;
 mod tidy;
 mod workspace;

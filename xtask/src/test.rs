@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::runner::{Suite, UNIT_LANES};
 use crate::stage::{self, Stage, Step};
-use crate::{book, e2e, licences, packages, setup, shipped, sim, tidy};
+use crate::{book, e2e, licences, packages, setup, shipped, sim, subjects, tidy};
 
 /// Returns the stage that checks the formatting of every crate of the workspace.
 pub(crate) fn fmt() -> Stage {
@@ -41,6 +41,11 @@ pub(crate) fn tidy() -> Stage {
     Stage { name: "tidy", step: Step::Task(tidy::stage) }
 }
 
+/// Returns the stage that checks the subjects of new commits.
+pub(crate) fn subjects() -> Stage {
+    Stage { name: "subjects", step: Step::Task(subjects::main) }
+}
+
 /// Returns the stage with the unit, property and snapshot tests of these packages, or of all
 /// packages. Its cargo call uses the profile and features of the other stages, so that they share
 /// one build.
@@ -68,6 +73,7 @@ pub(crate) fn main() -> Result<()> {
         shipped(),
         fmt_fuzz(),
         tidy(),
+        subjects(),
         Stage { name: "licences", step: Step::Task(licences::main) },
         Stage { name: stage::SETUP, step: Step::Task(setup::wait_for_stages) },
         Stage { name: "book", step: Step::Task(book::main) },

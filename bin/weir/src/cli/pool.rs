@@ -50,6 +50,7 @@ pub(crate) enum PoolVerb {
         list: ListArgs,
     },
     /// Show the state of one pool or of all pools, problems and the action to take
+    #[command(after_help = include_str!("pool_states.txt"))]
     Status {
         /// List data without an intact copy: volumes, ranges, and the snapshots that share them
         #[arg(short, long)]

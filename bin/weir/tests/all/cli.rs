@@ -244,7 +244,7 @@ fn status_has_the_layout_of_zpool_status() {
  state: DEGRADED
 status: One disk gave wrong data. Its copies were healed from the other leg.
 action: Look at the disk, and replace it if the count grows.
-   see: docs/operating/bad-disk.md
+   see: weir pool status --help
  alloc: 1MiB: volumes 900KiB, only in snapshots 100KiB, pool 88KiB, less 64KiB
         shared
   size: 10GiB, 0 % used, compression 1.53x

@@ -1,8 +1,8 @@
 //! Checks of every HTTP request before its handler runs, and the common form of error responses.
 //!
-//! Checks of the fields of a request are in `types`. A browser on this machine can send requests
-//! for pages of other sites: `check_host`, `check_origin` and `check_content` refuse them. Such
-//! pages cannot set the header with a token, and there are no cookies.
+//! Checks of the fields of a request are in `types`. A browser on this machine can send cross-site
+//! requests: `check_host`, `check_origin` and `check_content` refuse them. A page of another site
+//! cannot set the header with a token, and there are no cookies.
 //!
 //! Invariants:
 //! - a handler gets a complete body of bounded size, and only from an authenticated caller;

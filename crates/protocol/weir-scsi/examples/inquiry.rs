@@ -3,9 +3,6 @@
 //!
 //! `cargo run -p weir-scsi --example inquiry`
 //!
-//! The example `memory` of weir-iscsi serves a unit over iSCSI, and the example `read_capacity` of
-//! weir-initiator reads the capacity of a unit over iSCSI.
-//!
 //! Invariant: an initiator gets POWER ON before its first other command.
 
 #![expect(clippy::print_stdout, reason = "the answers are the result")]
@@ -53,6 +50,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (last, block) = (u64::from_be_bytes(data[..8].try_into()?), &data[8..12]);
     let block_bytes = u32::from_be_bytes(block.try_into()?);
     println!("READ CAPACITY (16): {status:?}, {} blocks of {block_bytes} bytes", last + 1);
-    assert_eq!((last + 1) * u64::from(block_bytes), 8 << 20);
     Ok(())
 }

@@ -2,8 +2,6 @@
 //!
 //! `cargo run --release -p weir-bench --example one_cell`
 //!
-//! `weir bench run` adds progress, reports and comparisons.
-//!
 //! Invariant: no figure is printed without the verdict of its cell.
 
 #![expect(clippy::print_stdout, reason = "the verdict is the result")]
@@ -52,9 +50,5 @@ fn main() -> Result<(), Box<dyn Error>> {
     let judged = JudgedRun::of(result);
     let cell = &judged.cells()[0];
     println!("{:.0} IOPS, verdict: {}", cell.summary.iops.median, cell.verdict());
-    for remark in &cell.remarks {
-        println!("{}: {}; {}", remark.finding.name(), remark.detail, remark.action);
-    }
-    assert!(cell.summary.iops.median > 0.0 && cell.summary.errors == 0);
     Ok(())
 }

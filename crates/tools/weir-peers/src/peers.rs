@@ -110,7 +110,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
         ..Results::default()
     };
     let measured = measure(&kinds, &workloads, args, weir.as_deref(), &data, &mut results);
-    // Save the samples so far, even after an error; the volumes are no longer needed.
+    // Even after an error, save the samples so far and delete the volumes.
     fs::write(dir.join("results.json"), serde_json::to_string_pretty(&results)?)?;
     fs::remove_dir_all(&data)?;
     measured?;

@@ -90,7 +90,7 @@ struct Before {
     names: Vec<String>,
     /// Content of every block.
     whole: Exact,
-    /// Blocks of `whole` whose pointers need no lost node or block.
+    /// Blocks of `whole` that can be read without any lost node or block.
     exact: Exact,
     /// Content of all datasets with many objects. The clients do not change it after the loss.
     objects: Readable,

@@ -13,8 +13,8 @@ use clap::{Command, Error};
 use crate::cli::base::{examples, grammar, typed};
 
 /// Completes a command: adds a placeholder for each missing argument, or returns an example if the
-/// user typed no argument. Drops options that skip a question. Returns the help of the command, or
-/// its list, if the parser refuses the command for another reason.
+/// user typed no argument. Drops options that skip a question, such as `--yes`. If the parser
+/// refuses the command for another reason, returns its `--help` or the `list` of its noun.
 pub(crate) fn complete(grammar: &Command, command: Vec<String>) -> Option<Vec<String>> {
     let command = typed::without_skips(command);
     let error = grammar::error_of(grammar, &command);

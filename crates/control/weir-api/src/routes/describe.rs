@@ -23,6 +23,7 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 
 use super::PART_TYPE;
+use super::example::Examples;
 use crate::calls::call::{Call, Operation};
 use crate::calls::path::Path;
 use crate::calls::shape::{Shape, parameter};
@@ -43,6 +44,7 @@ pub fn openapi() -> OpenApi {
     visit(&mut document);
     document.send_stream();
     document.receive_part();
+    document.add_examples();
     let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0"));
     let info = InfoBuilder::new()
         .title("Weir")
@@ -169,6 +171,17 @@ impl Document {
         match self.paths.paths.get_mut(&route) {
             Some(known) => known.merge_operations(item),
             None => drop(self.paths.paths.insert(route, item)),
+        }
+    }
+
+    fn add_examples(&mut self) {
+        let examples = Examples::new(&self.schemas);
+        for (name, schema) in &mut self.schemas {
+            match schema {
+                RefOr::T(Schema::Object(object)) => object.examples = vec![examples.of(name)],
+                RefOr::T(Schema::AllOf(all)) => all.examples = vec![examples.of(name)],
+                _ => panic!("the schema {name} has no example"),
+            }
         }
     }
 

@@ -37,7 +37,8 @@ one_name!(names::volume, name: VolumeAdvise);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DedupeEstimate {
-    /// Full names of volumes of one pool: dedupe shares blocks only within a pool.
+    /// Full names of volumes of one pool, such as `tank/vm1`: dedupe shares blocks only within a
+    /// pool.
     pub names: Vec<String>,
     /// Job number of an earlier response, to continue that job.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -96,8 +96,8 @@ pub struct VdevSpec {
     /// Use of the vdev.
     #[serde(default)]
     pub role: VdevRole,
-    /// Absolute paths of block devices or files: one for a disk, two to four for a mirror, and at
-    /// least one more than the parity for raidz.
+    /// Absolute paths of block devices or files, such as `/dev/sdb`: one for a disk, two to four
+    /// for a mirror, and at least one more than the parity for raidz.
     pub disks: Vec<String>,
 }
 
@@ -438,7 +438,7 @@ pub struct PoolStatus {
     pub status: Option<String>,
     /// Recommended action.
     pub action: Option<String>,
-    /// Document that explains the problem and its remedy.
+    /// Command whose help explains the problem and its remedy.
     pub see: Option<String>,
     /// Space for data.
     pub size_bytes: u64,

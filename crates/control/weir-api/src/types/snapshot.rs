@@ -288,7 +288,7 @@ impl Request for SnapshotRelease {
 pub struct SnapshotRename {
     /// Full name, such as `tank/vm1@monday`.
     pub name: String,
-    /// The new full name, of the same volume.
+    /// The new full name, of the same volume, such as `tank/vm1@before-upgrade`.
     pub to: String,
 }
 

@@ -67,7 +67,7 @@ impl Request for TargetCreate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowTarget {
-    /// iSCSI name of the target.
+    /// iSCSI name of the target, such as `iqn.2026-01.org.weir:vms`.
     pub name: String,
 }
 
@@ -81,7 +81,7 @@ impl Request for ShowTarget {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetDelete {
-    /// iSCSI name of the target.
+    /// iSCSI name of the target, such as `iqn.2026-01.org.weir:vms`.
     pub name: String,
     /// End the sessions of initiators.
     #[serde(default)]

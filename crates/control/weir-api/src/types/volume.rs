@@ -118,7 +118,7 @@ impl Request for VolumeResize {
 pub struct VolumeRename {
     /// Full name, such as `tank/vm1`.
     pub name: String,
-    /// The new full name, in the same pool.
+    /// The new full name, in the same pool, such as `tank/vm2`.
     pub to: String,
 }
 
@@ -147,7 +147,7 @@ impl Request for VolumeRename {
 pub struct VolumeCopy {
     /// Full name of a volume or snapshot, such as `tank/vm1` or `tank/vm1@monday`.
     pub name: String,
-    /// Full name of the new volume, in the same pool.
+    /// Full name of the new volume, in the same pool, such as `tank/vm2`.
     pub to: String,
 }
 

@@ -24,7 +24,8 @@ use weir_pool::{LegState, LegStatus, Pool, PoolHealth, Reserve, Slowness};
 
 use crate::answer::metadata_loss;
 
-const SEE: &str = "docs/operating/pool-status.md";
+/// Command whose help explains the states. An installed program comes without the book.
+const SEE: &str = "weir pool status --help";
 
 /// Returns the state of an open pool.
 pub(crate) fn pool(engine: &Engine) -> PoolStatus {

@@ -71,7 +71,7 @@ impl ReplayTarget<'_> {
         self.0.apply_changes(changes, By::Replay).await
     }
 
-    /// Reads a record, as [`Volume::read_object`].
+    /// Reads a record of an object, like [`Volume::read_object`].
     ///
     /// # Errors
     /// As [`Volume::read_object`].

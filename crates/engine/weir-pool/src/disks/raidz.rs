@@ -167,9 +167,9 @@ impl Vdev {
         avoided.is_empty() || !self.can_do_without(own.rows, &avoided)
     }
 
-    /// True if other complete legs suffice to read the data without the `slow` ones. Legs that were
-    /// slow recently do not count, so that a hedged read adds no load if all disks are busy. If all
-    /// of `slow` are unresponsive, every responsive leg counts.
+    /// True if the other complete legs suffice to read the data without the `slow` legs. Legs that
+    /// were slow recently do not count, so that a hedged read adds no load if all disks are busy.
+    /// If all `slow` legs are unresponsive, every responsive leg counts, also a recently slow one.
     fn can_do_without(&self, rows: &Rows, slow: &[usize]) -> bool {
         let is_silent = |leg: &Leg| leg.silent().is_some_and(|silent| silent >= DISK_UNRESPONSIVE);
         let stuck = slow.iter().all(|leg| is_silent(&self.legs[*leg]));

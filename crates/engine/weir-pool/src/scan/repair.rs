@@ -216,8 +216,8 @@ impl Vdev {
         Some(out)
     }
 
-    /// Planted bug: returns sectors of the leg in which only the bad blocks are corrected; the
-    /// other bytes are unverified.
+    /// Planted bug: returns the sectors of the leg with only the bad blocks corrected. The other
+    /// bytes of these sectors are unverified.
     async fn unverified_sectors(
         &self,
         run: &Run<'_>,

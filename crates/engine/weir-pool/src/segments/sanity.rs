@@ -136,8 +136,9 @@ impl Visited {
         if level < 2 { Ok(()) } else { self.note_any(node) }
     }
 
-    /// As [`Self::note`], for leaves and blocks as well. Walks that keep their results use this
-    /// function, so that the size of the pool bounds their RAM.
+    /// Like [`Self::note`], but records leaves and blocks too. A walk that stores a result for each
+    /// block uses this function: it fails at a repeated address, so the number of addresses in the
+    /// pool bounds its RAM.
     ///
     /// # Errors
     /// The traversal visited the node before.

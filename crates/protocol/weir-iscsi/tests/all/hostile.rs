@@ -370,10 +370,10 @@ fn silent_connections_do_not_block_logins() {
         let mut one = initiator(setup.address, id, &[]);
         assert!(works(&mut one).max(start.elapsed()) < Duration::from_secs(1));
         assert_eq!(one.log_out(0).header.byte(2), 0);
-        // Another silent connection takes the slot that became free.
+        // Another connection without a login takes the slot that became free.
         silent.push(connect(0));
     }
-    // The server has closed the oldest silent connections, and all sessions remain.
+    // The server has closed the oldest connections without a login; all sessions remain.
     let mut byte = [0];
     silent[0].set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     assert_eq!(std::io::Read::read(&mut silent[0], &mut byte).expect("the end"), 0);

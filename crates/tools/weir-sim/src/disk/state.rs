@@ -1,6 +1,6 @@
 //! State of a simulated disk: its contents and the effects of operations.
 //!
-//! [`super::SimDisk`] has the futures and wakers; the world keeps the time.
+//! [`super::SimDisk`] has the futures and wakers, the simulated world has the clock.
 //!
 //! Invariants:
 //! - `cache` is in completion order, and `visible` is `media` overlaid with `cache`, except where a

@@ -82,7 +82,7 @@ pub(crate) fn degrade(pool: &mut PoolStatus) {
     pool.status =
         Some("One disk gave wrong data. Its copies were healed from the other leg.".into());
     pool.action = Some("Look at the disk, and replace it if the count grows.".into());
-    pool.see = Some("docs/operating/bad-disk.md".into());
+    pool.see = Some("weir pool status --help".into());
     pool.vdevs[0].state = Health::Degraded;
     pool.vdevs[0].disks[0].state = Health::Faulted;
     pool.vdevs[0].disks[0].errors.checksum = 7;
