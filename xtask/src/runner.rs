@@ -176,14 +176,14 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Ve
             done.push(first);
             continue;
         }
-        let ran = run_again(&case, first, folder);
+        let ran = run_again(&case, &first, folder);
         tell(&ran);
         done.push(ran);
     }
     for case in alone {
         let mut ran = run_case(&case, folder);
         if ran.verdict != Verdict::Passed {
-            ran = run_again(&case, ran, folder);
+            ran = run_again(&case, &ran, folder);
         }
         tell(&ran);
         done.push(ran);
@@ -250,7 +250,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs a failed test that measures time once more, without concurrent tests: other load may have
 /// slowed it down.
-fn run_again(case: &Case, first: Ran, folder: &Path) -> Ran {
+fn run_again(case: &Case, first: &Ran, folder: &Path) -> Ran {
     if let Verdict::Failed(why) = &first.verdict {
         println!("{} failed and measures time, so it runs once more: {why}", first.id);
     }
