@@ -7,8 +7,9 @@ then="then it serves a demo pool in ./weir-demo. Ctrl-C stops the server; the da
 if [ -x "$target/quick/weir" ]; then
     echo "Weir: this builds what changed, $then"
 else
-    # A build from nothing takes about 4 minutes of processor time.
-    echo "Weir: this compiles the program and its libraries, about $((4 / cores + 1)) minutes on $cores cores, $then"
+    # A build from nothing takes about 220 s of processor time.
+    minutes=$(((220 / cores + 59) / 60))
+    echo "Weir: this compiles the program and its libraries, about $minutes minutes on $cores cores, $then"
 fi
 
 # Programs in the commands that the demo prints. The server runs without them.

@@ -40,6 +40,8 @@ pub(crate) const UNIT_LANES: usize = 4;
 /// Number of concurrent end-to-end tests: four times the number of cores of CI, because these tests
 /// wait most of the time.
 pub(crate) const E2E_LANES: usize = 8;
+/// Number of concurrent tests of [`lists::PAIRED`].
+const PAIR: usize = 2;
 /// Maximum number of concurrent runs of one suite of tests.
 const RUNS_MAX: usize = 9;
 /// Maximum number of log lines that the runner prints for a failed test. The test's log file has
@@ -135,27 +137,77 @@ fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
     Ok(rounds.flat_map(|round| cases.iter().map(move |case| case.in_round(round))).collect())
 }
 
-/// Runs the tests that may run concurrently, longest first, then those of [`lists::ALONE`] one by
-/// one.
+/// Runs the concurrent tests, longest first. Then runs the tests of [`lists::ALONE`], some in pairs
+/// and the others one by one.
 fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Vec<Ran> {
     let (ignored, cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.is_ignored);
     let (alone, mut beside): (Vec<_>, Vec<_>) =
         cases.into_iter().partition(|case| lists::is_alone(&case.program.package, &case.name));
+    let (mut paired, alone): (Vec<_>, Vec<_>) =
+        alone.into_iter().partition(|case| lists::is_paired(&case.program.package, &case.name));
     // Tests without a recorded time start first, in descending order of their limits.
     let limit = |case: &Case| lists::limit(&case.program.package, &case.name);
     let seconds =
         |case: &Case| times.of(&case.id(), lists::usual_seconds(&case.program.package, &case.name));
-    beside.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)).then_with(|| limit(b).cmp(&limit(a))));
-    println!("running {} tests, {} of them alone", beside.len() + alone.len(), alone.len());
-    let ignored = ignored.iter().map(|case| Ran::of(case, folder, Verdict::Ignored));
-    let done = Mutex::new(ignored.collect::<Vec<_>>());
-    let queue = Mutex::new(VecDeque::from(beside));
+    for cases in [&mut beside, &mut paired] {
+        cases.sort_by(|a, b| {
+            seconds(b).total_cmp(&seconds(a)).then_with(|| limit(b).cmp(&limit(a)))
+        });
+    }
+    let all = beside.len() + paired.len() + alone.len();
+    println!("running {all} tests, {} of them in pairs and {} alone", paired.len(), alone.len());
+    let mut done: Vec<_> =
+        ignored.iter().map(|case| Ran::of(case, folder, Verdict::Ignored)).collect();
+    done.extend(run_concurrently("concurrent tests", beside, lanes, |case| {
+        let ran = run_case(&case, folder);
+        tell(&ran);
+        ran
+    }));
+    let pairs = run_concurrently("tests in pairs", paired, PAIR, |case| {
+        let ran = run_case(&case, folder);
+        if ran.verdict == Verdict::Passed {
+            tell(&ran);
+        }
+        (case, ran)
+    });
+    let (phase, has_alone) = (Phase::begin(), !alone.is_empty());
+    for (case, first) in pairs {
+        if first.verdict == Verdict::Passed {
+            done.push(first);
+            continue;
+        }
+        let ran = run_again(&case, &first, folder);
+        tell(&ran);
+        done.push(ran);
+    }
+    for case in alone {
+        let mut ran = run_case(&case, folder);
+        if ran.verdict != Verdict::Passed {
+            ran = run_again(&case, &ran, folder);
+        }
+        tell(&ran);
+        done.push(ran);
+    }
+    if has_alone {
+        phase.tell("tests alone");
+    }
+    done
+}
+
+/// Calls `run` for each test, in up to `lanes` threads; prints the time of all calls. Returns the
+/// results in the order of their ends.
+fn run_concurrently<T: Send>(
+    what: &str,
+    cases: Vec<Case>,
+    lanes: usize,
+    run: impl Fn(Case) -> T + Sync,
+) -> Vec<T> {
+    let (queue, done) = (Mutex::new(VecDeque::from(cases)), Mutex::new(Vec::new()));
     let lane = || {
         loop {
             let Some(case) = lock(&queue).pop_front() else { return };
-            let ran = run_case(&case, folder);
-            tell(&ran);
-            lock(&done).push(ran);
+            let result = run(case);
+            lock(&done).push(result);
         }
     };
     let phase = Phase::begin();
@@ -164,15 +216,10 @@ fn run_cases(cases: Vec<Case>, folder: &Path, lanes: usize, times: &Times) -> Ve
             scope.spawn(lane);
         }
     });
-    phase.tell("concurrent tests");
-    let phase = Phase::begin();
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for case in alone {
-        let ran = run_alone(&case, folder);
-        tell(&ran);
-        done.push(ran);
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if !done.is_empty() {
+        phase.tell(what);
     }
-    phase.tell("tests alone");
     done
 }
 
@@ -201,11 +248,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test that measures time. If it fails, runs it again: other load may have slowed it down.
-fn run_alone(case: &Case, folder: &Path) -> Ran {
-    let first = run_case(case, folder);
-    let Verdict::Failed(why) = &first.verdict else { return first };
-    println!("{} failed and measures time, so it runs once more: {why}", first.id);
+/// Runs a failed test that measures time once more, without concurrent tests: other load may have
+/// slowed it down.
+fn run_again(case: &Case, first: &Ran, folder: &Path) -> Ran {
+    if let Verdict::Failed(why) = &first.verdict {
+        println!("{} failed and measures time, so it runs once more: {why}", first.id);
+    }
     println!("{}", tail(&first.log, LOG_LINES));
     // If the rename fails, the log of the first run is overwritten; the lines printed above remain.
     fs::rename(&first.log, first.log.with_extension("first.log")).ok();

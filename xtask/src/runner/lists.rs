@@ -55,7 +55,9 @@ const SLOW: &[(Tests, u16)] = &[
     (tests("weir", "lies::unresponsive_disk"), 32),
     (tests("weir", "liars::requirement_above"), 30),
     (tests("weir", "iscsi_tokens::gigabyte"), 28),
+    (tests("weir", "steady::met_requirement"), 30),
     (tests("weir", "replace::"), 25),
+    (tests("weir", "steady::disks_that_freeze"), 25),
     (tests("weir", "crash::"), 20),
     (tests("weir", "lies::"), 20),
     (tests("weir", "refusals::"), 20),
@@ -75,12 +77,23 @@ const SLOW: &[(Tests, u16)] = &[
     (tests("weir-bench", "requirement::simulation::"), 16),
 ];
 
-/// Tests with assertions on measured time, each with the assertion. The tests run one at a time
-/// after all other tests of their stage. A test that fails runs once more.
+/// Tests with assertions on measured time, each with the assertion. The tests run after all other
+/// tests of their stage: first the tests of [`PAIRED`] in pairs, then the others one at a time. A
+/// test that fails runs once more, alone.
 const ALONE: &[(Tests, &str)] = &[
     (tests("weir", "selftest::"), "holds measured rates and latencies against known ones"),
     (tests("weir", "steady::"), "an honest disk must be measured steadily enough to be valid"),
     (tests("weir-device", "flush_probe::tests::"), "32 samples must fit into 300 ms"),
+];
+
+/// Tests of [`ALONE`] that may run two at a time. Simulated disks delay most of their operations,
+/// so these tests leave the cores idle most of the time, and two of them rarely need a core at
+/// once.
+const PAIRED: &[Tests] = &[
+    tests("weir", "steady::disk_slightly_faster"),
+    tests("weir", "steady::disks_slower"),
+    tests("weir", "steady::disks_that_freeze"),
+    tests("weir", "steady::met_requirement"),
 ];
 
 /// Maximum length of [`ALONE`]. If the list becomes shorter, lower this number; never raise it.
@@ -98,9 +111,14 @@ pub(super) fn usual_seconds(package: &str, name: &str) -> f64 {
     slow.map_or(0.0, |(_, seconds)| f64::from(*seconds))
 }
 
-/// Returns true if a test runs alone, and once more after a failure.
+/// Returns true if a test runs after the concurrent tests, and once more after a failure.
 pub(super) fn is_alone(package: &str, name: &str) -> bool {
     ALONE.iter().any(|(tests, _)| tests.have(package, name))
+}
+
+/// Returns true if a test of [`ALONE`] may run concurrently with one other such test.
+pub(super) fn is_paired(package: &str, name: &str) -> bool {
+    PAIRED.iter().any(|tests| tests.have(package, name))
 }
 
 /// Checks the length of [`ALONE`], and that each module in it has a file. Returns the errors.
@@ -136,7 +154,7 @@ fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::{LIMIT, check, is_alone, limit, usual_seconds};
+    use super::{LIMIT, PAIRED, check, is_alone, is_paired, limit, usual_seconds};
 
     #[test]
     fn lists_match_package_and_module() {
@@ -144,6 +162,13 @@ mod tests {
         assert_eq!(limit("weir", "crash::selftest::a"), LIMIT);
         assert_eq!(limit("weir-bench", "selftest::a"), LIMIT);
         assert!(is_alone("weir", "selftest::a") && !is_alone("weir-bench", "selftest::a"));
+        assert!(is_paired("weir", "steady::disks_slower") && !is_paired("weir", "selftest::a"));
+        assert!(!is_paired("weir", "steady::honest_disks_are_valid_on_a_busy_machine"));
+    }
+
+    #[test]
+    fn every_paired_test_measures_time() {
+        assert!(PAIRED.iter().all(|tests| is_alone(tests.package, tests.prefix)));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //!
 //! Not here: disks whose verdict does not depend on the load of the machine (liars, lies).
 //!
-//! Invariant: these tests measure time, so the runner runs them alone; an honest disk gets the
-//! verdict `valid` in at least one of a few attempts.
+//! Invariant: these tests measure time, so the runner starts them after all other tests, two at a
+//! time except for the test that keeps a core busy; an honest disk gets the verdict `valid` in at
+//! least one of a few attempts.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};

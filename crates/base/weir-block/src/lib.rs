@@ -8,9 +8,11 @@
 mod arena;
 mod export;
 mod io_buffer;
+mod keyed_copy;
 mod reply_buffer;
 
 pub use arena::{Arena, Block, BlockMut};
 pub use export::{Export, ExportError, ExportFuture, Exports, Extent};
 pub use io_buffer::IoBuf;
+pub use keyed_copy::copy_with_key;
 pub use reply_buffer::OutBuf;

@@ -16,6 +16,7 @@ use std::ops::RangeInclusive;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
+use weir_block::copy_with_key;
 
 use crate::spec::ContentSpec;
 use crate::target::Holds;
@@ -175,15 +176,8 @@ impl Content {
         block[..STAMP_BYTES].copy_from_slice(stamp);
         let key = word(stamp, 24);
         let start = key as usize % (POOL_WORDS - self.block_bytes / 8);
-        let words = &self.pool[start..];
         let (random, copies) = block.split_at_mut(self.random_bytes);
-        // Process the whole words in a separate loop, which the compiler can vectorise.
-        let (whole, rest) = random[STAMP_BYTES..].as_chunks_mut::<8>();
-        for (out, word) in whole.iter_mut().zip(words) {
-            *out = (word ^ key).to_le_bytes();
-        }
-        let last = (self.pool[start + whole.len()] ^ key).to_le_bytes();
-        rest.copy_from_slice(&last[..rest.len()]);
+        copy_with_key(&mut random[STAMP_BYTES..], &self.pool[start..], key);
         for out in copies.chunks_mut(self.random_bytes) {
             out.copy_from_slice(&random[..out.len()]);
         }
