@@ -158,26 +158,18 @@ impl Filesystem {
                 .map_err(|error| error.to_string()));
         }
         let mut blocks = Blocks::new();
-        loop {
-            entries.clear();
-            match check_tree(&blocks, |entry| entries.push(Entry::from(*entry))) {
-                Ok(checked) if u64::from(checked.lost) > 0 => {
-                    return Ok(Err(format!("{} blocks are lost", checked.lost)));
-                }
-                Ok(_) => return Ok(Ok(())),
-                Err(DirectoryError::Missing(block)) => {
-                    let (size, record) = (RecordSize::BLOCK, u64::from(block));
-                    let read = self.reads().record(number, size, record).await?;
-                    let Some([content]) = read.as_deref() else {
-                        return Ok(Err(format!("block {block} is missing")));
-                    };
-                    if blocks.insert(block, Box::new(**content)).is_some() {
-                        return Ok(Err(format!("block {block} is missing")));
-                    }
-                }
-                Err(error) => return Ok(Err(error.to_string())),
+        for record in self.data_records(number, RecordSize::BLOCK).await? {
+            let read = self.reads().record(number, RecordSize::BLOCK, record).await?;
+            if let (Ok(block), Some([content])) = (u32::try_from(record), read.as_deref()) {
+                blocks.insert(block, Box::new(**content));
             }
         }
+        Ok(match check_tree(&blocks, |entry| entries.push(Entry::from(*entry))) {
+            Ok(checked) if checked.lost > 0 => Err(format!("{} blocks are lost", checked.lost)),
+            Ok(_) => Ok(()),
+            Err(DirectoryError::Missing(block)) => Err(format!("block {block} is missing")),
+            Err(error) => Err(error.to_string()),
+        })
     }
 
     async fn check_file(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
@@ -187,18 +179,13 @@ impl Filesystem {
         if inline.is_some_and(|inline| inline != bytes) {
             check.found(number, "its size is not that of its content");
         }
-        let (mut blocks, mut next) = (0, Some(0));
-        while let Some(first) = next {
-            let range = first..TreeRoot::BLOCKS_MAX;
-            let part = self.reads().data_records(number, size, range).await?;
-            for record in &part.records {
-                let counted = blocks_of(bytes, size, *record);
-                blocks += counted;
-                if counted == 0 {
-                    check.found(number, format!("record {record} is after its end"));
-                }
+        let mut blocks = 0;
+        for record in self.data_records(number, size).await? {
+            let counted = blocks_of(bytes, size, record);
+            blocks += counted;
+            if counted == 0 {
+                check.found(number, format!("record {record} is after its end"));
             }
-            next = part.next;
         }
         if blocks != expected {
             check.found(number, format!("it has {blocks} blocks instead of {expected}"));
@@ -215,9 +202,26 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Numbers of all records with data.
+    async fn data_records(
+        &self,
+        number: ObjectId,
+        size: RecordSize,
+    ) -> Result<BTreeSet<u64>, FsError> {
+        let (mut found, mut next) = (BTreeSet::new(), Some(0));
+        while let Some(first) = next {
+            let range = first..TreeRoot::BLOCKS_MAX;
+            let part = self.reads().data_records(number, size, range).await?;
+            found.extend(part.records);
+            next = part.next;
+        }
+        Ok(found)
+    }
+
     async fn check_bitmap(&self, check: &mut Check) -> Result<(), FsError> {
-        let last = check.inodes.keys().next_back().map_or(0, |number| number.0);
-        for index in 0..=last / NUMBERS_PER_BLOCK {
+        let mut indexes = self.data_records(BITMAP, RecordSize::BLOCK).await?;
+        indexes.extend(check.inodes.keys().map(|number| number.0 / NUMBERS_PER_BLOCK));
+        for index in indexes {
             let block = self.reads().record(BITMAP, RecordSize::BLOCK, index).await?;
             let zeros = [0; BLOCK_BYTES];
             let bytes = block.as_ref().and_then(|block| block.first()).map_or(&zeros, |b| &**b);
@@ -270,15 +274,12 @@ fn check_names(check: &mut Check) {
             found("the directory has several names");
         }
         // Follow the parents up to a directory that is known to be below the root.
-        let mut path = vec![*number];
-        while let Some(last) = path.last().filter(|last| !below_root.contains(last)) {
-            let parent = check.inodes.get(last).map(|known| known.inode.parent);
-            match parent.filter(|parent| !path.contains(parent)) {
-                Some(parent) => path.push(parent),
-                None => break,
-            }
+        let (mut path, mut last) = (BTreeSet::new(), *number);
+        while !below_root.contains(&last) && path.insert(last) {
+            let Some(known) = check.inodes.get(&last) else { break };
+            last = known.inode.parent;
         }
-        if path.last().is_some_and(|last| below_root.contains(last)) {
+        if below_root.contains(&last) {
             below_root.extend(path);
         } else {
             found("the directory is not below the root");

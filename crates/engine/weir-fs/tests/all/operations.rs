@@ -1,8 +1,10 @@
 //! Tests of single operations.
 
 use weir_base::ObjectId;
+use weir_dataset::ObjectChange;
+use weir_format::OBJECTS_MAX;
 use weir_format::files::FileType;
-use weir_fs::{FsError, NewInode, NewKind, ROOT, RenameMode, SetAttributes};
+use weir_fs::{Finding, FsError, NewInode, NewKind, ROOT, RenameMode, SetAttributes};
 
 use crate::common::Pool;
 
@@ -179,4 +181,19 @@ fn operations_on_the_wrong_type_are_refused() {
     let long = pool.run(files.create_inode(ROOT, &[b'x'; 256], &FILE));
     assert!(matches!(long, Err(FsError::NameTooLong)));
     pool.check();
+}
+
+// Regression: the check read the bitmap of all numbers up to the largest inode.
+#[test]
+fn check_of_an_inode_with_a_huge_number_ends() {
+    let pool = Pool::new(DISK_BYTES);
+    let volume = pool.engine.volume("home").unwrap();
+    let (size, body) = pool.run(volume.object_slot(ROOT)).unwrap().unwrap();
+    let object = ObjectId(OBJECTS_MAX - 1);
+    let slot = ObjectChange::SetSlot { object, size, body };
+    pool.run(volume.change_objects(vec![slot])).unwrap();
+    pool.run(pool.engine.sync()).unwrap();
+    let found = pool.run(pool.files.check()).unwrap();
+    let is_huge = |finding: &&Finding| finding.inode == object.0;
+    assert!(found.iter().filter(is_huge).any(|finding| finding.what.contains("bitmap")));
 }
