@@ -40,7 +40,7 @@ pub use error::DatasetError;
 pub use objects::object_log::{LogOrder, ObjectRecord, SyncOf};
 pub use objects::object_set::{ObjectChange, SlotBody};
 pub use objects::range_set::RangeSet;
-pub use objects::record::VolumeSize;
+pub use objects::record::{VolumeSize, ZERO_BLOCK};
 pub use properties::change::{PropertiesOf, PropertyChange, PropertyTarget};
 pub use snapshots::bookmarks::BookmarkId;
 pub use snapshots::lookup::DatasetSpace;

@@ -20,12 +20,20 @@ pub(crate) const NUMBERS_PER_BLOCK: u64 = BLOCK_BYTES as u64 * 8;
 
 /// Maximum size of a file in bytes: the offsets of files are signed 64-bit numbers (off_t).
 pub(crate) const FILE_BYTES_MAX: u64 = i64::MAX as u64;
-/// Maximum size of a file whose content is in its inode.
+/// Maximum size of a file or target of a symbolic link that is in the inode.
 pub(crate) const INLINE_BYTES_MAX: usize = 704;
 /// Maximum size of the entries of a directory whose entries are in its inode.
 pub(crate) const INLINE_ENTRIES_BYTES_MAX: usize = 700;
 /// Maximum number of names of an inode.
 pub(crate) const LINKS_MAX: u32 = u32::MAX - 1;
+
+/// Marks a number as used or unused in its block of the bitmap.
+pub(crate) fn mark_number(block: &mut [u8; BLOCK_BYTES], number: ObjectId, is_used: bool) {
+    let bit = number.0 % NUMBERS_PER_BLOCK;
+    let byte = block.get_mut((bit / 8) as usize).expect("a bit of this block");
+    let mask = 1 << (bit % 8);
+    *byte = if is_used { *byte | mask } else { *byte & !mask };
+}
 
 /// Version of the layout of the bytes in the dataset's directory entry.
 const VERSION: u8 = 1;

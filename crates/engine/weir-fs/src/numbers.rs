@@ -14,7 +14,7 @@ use weir_format::OBJECTS_MAX;
 
 use crate::draft::reads::Reads;
 use crate::error::FsError;
-use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK};
+use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK, mark_number};
 
 /// Numbers in a run: a directory takes whole runs, and a block of slots belongs to one run.
 const RUN: u64 = 64;
@@ -115,11 +115,8 @@ impl Numbers {
 
     /// Records that the engine has a change of the bitmap.
     pub(crate) fn set(&mut self, number: ObjectId, is_used: bool, reusable_from: Txg) {
-        let (index, bit) = (number.0 / NUMBERS_PER_BLOCK, number.0 % NUMBERS_PER_BLOCK);
-        let byte = self.blocks.get_mut(&index).and_then(|block| block.get_mut((bit / 8) as usize));
-        if let Some(byte) = byte {
-            let mask = 1 << (bit % 8);
-            *byte = if is_used { *byte | mask } else { *byte & !mask };
+        if let Some(block) = self.blocks.get_mut(&(number.0 / NUMBERS_PER_BLOCK)) {
+            mark_number(block, number, is_used);
         }
         if !is_used {
             self.freed.push_back((reusable_from, number));

@@ -11,7 +11,8 @@ use weir_block::Block;
 use weir_format::TreeRoot;
 
 /// Shared block of zeros, for the zero blocks of a record that holds data.
-pub(crate) static ZERO_BLOCK: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
+/// A block of zeros that all holes share.
+pub static ZERO_BLOCK: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
 
 /// Size of a volume and of its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

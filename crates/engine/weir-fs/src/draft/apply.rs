@@ -194,11 +194,7 @@ impl Draft<'_> {
         }
         self.remove_entry(from).await?;
         self.move_inode(number, from.directory, to.directory).await?;
-        self.update_directory(from.directory).await?;
-        if from.directory != to.directory {
-            self.update_directory(to.directory).await?;
-        }
-        Ok(())
+        self.update_directories(from.directory, to.directory).await
     }
 
     async fn apply_exchange(
@@ -214,11 +210,7 @@ impl Draft<'_> {
         self.replace_entry(from, other, types.1).await?;
         self.move_inode(one, from.directory, to.directory).await?;
         self.move_inode(other, to.directory, from.directory).await?;
-        self.update_directory(from.directory).await?;
-        if from.directory != to.directory {
-            self.update_directory(to.directory).await?;
-        }
-        Ok(())
+        self.update_directories(from.directory, to.directory).await
     }
 
     /// Updates an inode that moved from one directory to another.
@@ -320,6 +312,12 @@ impl Draft<'_> {
         let time = self.stamp.time;
         self.change(directory).await?.mtime = time;
         Ok(())
+    }
+
+    /// As [`Self::update_directory`], for the one or two directories of a rename.
+    async fn update_directories(&mut self, one: ObjectId, two: ObjectId) -> Result<(), FsError> {
+        self.update_directory(one).await?;
+        if one == two { Ok(()) } else { self.update_directory(two).await }
     }
 
     async fn count_subdirectory(&mut self, directory: ObjectId, added: i32) -> Result<(), FsError> {

@@ -14,10 +14,11 @@ use std::ops::Range;
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::{Block, BlockMut};
+use weir_dataset::ZERO_BLOCK;
 use weir_format::TreeRoot;
-use weir_format::files::{Area, FileType};
+use weir_format::files::{Area, FileType, Inode};
 
-use crate::draft::node::{Draft, ZERO_BLOCK, records_in};
+use crate::draft::node::{Draft, records_in};
 use crate::error::FsError;
 use crate::layout::{FILE_BYTES_MAX, INLINE_BYTES_MAX};
 
@@ -51,6 +52,26 @@ fn patched(old: Option<&[Block]>, size: RecordSize, from: usize, data: &[u8]) ->
     (0..size.blocks() as usize).map(block).collect()
 }
 
+/// Checks that an inode is a file.
+///
+/// # Errors
+/// `IsDirectory`, or `Invalid` for other inodes that have no content.
+pub(crate) fn check_file(inode: &Inode) -> Result<(), FsError> {
+    match inode.file_type {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid("only files have content")),
+    }
+}
+
+/// Sets the size of a file with its content in the inode. Added bytes are zero.
+fn resize_inline(inode: &mut Inode, bytes: u64) {
+    let mut content = inode.area.data.take().unwrap_or_default().into_vec();
+    content.resize(bytes as usize, 0);
+    inode.area.data = (bytes > 0).then(|| content.into());
+    inode.size = bytes;
+}
+
 /// Records that an operation changes, with their blocks before it.
 struct Before {
     data: BTreeSet<u64>,
@@ -76,12 +97,10 @@ impl Draft<'_> {
         }
         if self.stays_inline(file, new).await? {
             let inode = &mut self.node(file).await?.inode;
-            let mut content = inode.area.data.take().unwrap_or_default().into_vec();
-            content.resize(new as usize, 0);
+            resize_inline(inode, new);
+            let content = inode.area.data.as_deref_mut().unwrap_or_default();
             let place = content.get_mut(offset as usize..end as usize).expect("resized");
             place.copy_from_slice(data);
-            inode.area.data = Some(content.into());
-            inode.size = new;
             return Ok(());
         }
         self.make_room(file, new).await?;
@@ -158,11 +177,7 @@ impl Draft<'_> {
             return Ok(());
         }
         if self.stays_inline(file, new).await? {
-            let inode = &mut self.node(file).await?.inode;
-            let mut content = inode.area.data.take().unwrap_or_default().into_vec();
-            content.resize(new as usize, 0);
-            inode.area.data = (new > 0).then(|| content.into());
-            inode.size = new;
+            resize_inline(&mut self.node(file).await?.inode, new);
             return Ok(());
         }
         if new == 0 {
@@ -195,11 +210,8 @@ impl Draft<'_> {
     /// `IsDirectory`, or `Invalid` for other inodes that have no content.
     async fn file_size(&mut self, file: ObjectId) -> Result<u64, FsError> {
         let inode = &self.node(file).await?.inode;
-        match inode.file_type {
-            FileType::Regular => Ok(inode.size),
-            FileType::Directory => Err(FsError::IsDirectory),
-            _ => Err(FsError::Invalid("only files have content")),
-        }
+        check_file(inode)?;
+        Ok(inode.size)
     }
 
     /// True if the content is in the inode and also fits there with a size of `new` bytes.

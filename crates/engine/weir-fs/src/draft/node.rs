@@ -9,10 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize, Txg};
 use weir_block::Block;
+use weir_codec::compress::is_zero;
 use weir_dataset::ObjectChange;
 use weir_format::TreeRoot;
 use weir_format::files::{Inode, Stamp};
@@ -20,10 +20,7 @@ use weir_format::files::{Inode, Stamp};
 use crate::directory::NameHash;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
-use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK};
-
-/// A block of zeros that all holes share.
-pub(crate) static ZERO_BLOCK: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
+use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK, mark_number};
 
 /// Change numbers of a txg. An inode that changes more often takes numbers of the next txg.
 const CHANGES_PER_TXG: u64 = 1 << 18;
@@ -60,7 +57,7 @@ impl DraftNode {
         self.records.iter().map(|(record, content)| (*record, content.is_some()))
     }
 
-    /// True if the draft made the record a hole, and did not write it later.
+    /// True if the draft made a range with this record a hole. A later write is in `records`.
     pub(crate) fn is_punched(&self, record: u64) -> bool {
         self.holes.iter().any(|hole| hole.contains(&record))
     }
@@ -150,15 +147,13 @@ impl<'a> Draft<'a> {
         number: ObjectId,
         is_used: bool,
     ) -> Result<(), FsError> {
-        let (record, bit) = (number.0 / NUMBERS_PER_BLOCK, number.0 % NUMBERS_PER_BLOCK);
+        let record = number.0 / NUMBERS_PER_BLOCK;
         let old = self.record(BITMAP, record).await?;
         let mut block = [0; BLOCK_BYTES];
         if let Some([old]) = old.as_deref() {
             block = **old;
         }
-        let byte = block.get_mut((bit / 8) as usize).expect("a bit of this block");
-        let mask = 1 << (bit % 8);
-        *byte = if is_used { *byte | mask } else { *byte & !mask };
+        mark_number(&mut block, number, is_used);
         self.set_record(BITMAP, record, vec![Block::copy_of(&block)]).await
     }
 
@@ -173,8 +168,7 @@ impl<'a> Draft<'a> {
         if let Some(changed) = node.records.get(&record) {
             return Ok(changed.clone());
         }
-        let is_hole = node.holes.iter().any(|hole| hole.contains(&record));
-        if node.base != Base::Dataset || is_hole {
+        if node.base != Base::Dataset || node.is_punched(record) {
             return Ok(None);
         }
         Ok(reads.record(number, node.size, record).await?)
@@ -195,7 +189,7 @@ impl<'a> Draft<'a> {
             found.extend(part.records);
             next = part.next;
         }
-        found.retain(|record| !node.holes.iter().any(|hole| hole.contains(record)));
+        found.retain(|record| !node.is_punched(*record));
         for (record, content) in node.records.range(records) {
             if content.is_some() {
                 found.insert(*record);
@@ -216,7 +210,7 @@ impl<'a> Draft<'a> {
     ) -> Result<(), FsError> {
         let node = self.node(number).await?;
         assert_eq!(blocks.len() as u64, node.size.blocks(), "records are whole");
-        let is_data = blocks.iter().any(|block| block.iter().any(|byte| *byte != 0));
+        let is_data = blocks.iter().any(|block| !is_zero(&block[..]));
         node.records.insert(record, is_data.then_some(blocks));
         Ok(())
     }

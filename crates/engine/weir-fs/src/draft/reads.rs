@@ -7,7 +7,6 @@ use std::ops::Range;
 use weir_base::{ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{DataRecords, DatasetError, ReplayTarget, Volume};
-use weir_format::TreeRoot;
 use weir_format::files::Inode;
 
 use crate::error::FsError;
@@ -60,7 +59,6 @@ impl Reads<'_> {
         size: RecordSize,
         records: Range<u64>,
     ) -> Result<DataRecords, DatasetError> {
-        let records = records.start..records.end.min(TreeRoot::BLOCKS_MAX);
         match self {
             Self::Client(volume) => volume.object_data(object, size, records).await,
             Self::Replay(target) => target.records(object, size, records).await,

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId};
-use weir_format::files::{FileRecord, FileType, Inode, InodeState};
+use weir_format::files::{FileRecord, InodeState};
 
+use crate::draft::data::check_file;
 use crate::draft::node::records_in;
 use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
@@ -23,14 +24,6 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
-
-fn check_file(inode: &Inode) -> Result<(), FsError> {
-    match inode.file_type {
-        FileType::Regular => Ok(()),
-        FileType::Directory => Err(FsError::IsDirectory),
-        _ => Err(FsError::Invalid("only files have content")),
-    }
-}
 
 /// Permission bits after a write by a user without the capability CAP_FSETID.
 fn without_set_id(permissions: u32) -> u32 {
@@ -132,9 +125,7 @@ impl Filesystem {
         }
         let mut draft = self.draft();
         let mut locked = self.lock_for(&mut draft, number).await?;
-        let (_, inode) = locked.inode()?;
-        check_file(inode)?;
-        let bits = inode.permissions;
+        let bits = locked.inode()?.1.permissions;
         let permissions = if clears_set_id { without_set_id(bits) } else { bits };
         draft.apply_write(number, (offset, data), permissions).await?;
         // The log record shares the memory of the whole blocks with the dirty data.

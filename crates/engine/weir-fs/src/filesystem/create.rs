@@ -15,10 +15,7 @@ use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
 use crate::filesystem::state::{Filesystem, new_inode};
-use crate::layout::LINKS_MAX;
-
-/// Maximum length of the target of a symbolic link that is stored in the inode.
-const TARGET_BYTES_MAX: usize = 704;
+use crate::layout::{INLINE_BYTES_MAX, LINKS_MAX};
 
 /// Type of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +69,7 @@ fn build_inode(new: &NewInode<'_>, parent: ObjectId, stamp: Stamp) -> Result<Ino
             if target.is_empty() || target.contains(&0) {
                 return Err(FsError::Invalid("the target of a symbolic link"));
             }
-            if target.len() > TARGET_BYTES_MAX {
+            if target.len() > INLINE_BYTES_MAX {
                 return Err(FsError::NameTooLong);
             }
             inode.size = target.len() as u64;
