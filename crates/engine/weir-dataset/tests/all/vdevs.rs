@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::common::{as_devices, import, now, options};
+use crate::common::{as_devices, committing, import, now, options};
 use weir_base::Guid;
 use weir_dataset::{DatasetError, Engine, Outcome, VolumeSpec};
 use weir_device::{Device, DeviceOp, FaultDevice, Faults, MemoryDevice};
+use weir_format::layout::LABEL_BYTES;
 use weir_format::{Compression, VdevKind, VdevRole};
 use weir_pool::{
     CreateOptions, ImportOptions, LegState, PoolError, PoolHealth, VdevSpec, check_create,
@@ -217,6 +218,80 @@ fn vdev_removal_without_space_on_other_vdevs_is_refused() {
     now(engine.remove_vdev(1)).unwrap();
     work_until(&engine, no_vdev_leaves);
     assert!(holds(&engine, &content(99)));
+    check(&engine);
+}
+
+/// Sizes of a pool with few and small segments: each root segment is full after a few commits.
+const TIGHT: CreateOptions = CreateOptions {
+    segment_bytes: Some(64 << 10),
+    strip_bytes: Some(4096),
+    log_bytes: Some(64 << 10),
+    disk_bytes_min: Some(1 << 20),
+};
+
+#[test]
+fn evacuation_leaves_space_for_commits_and_for_the_cleaner() {
+    const SEGMENTS: u64 = 24;
+    const BLOCKS: u64 = 184;
+    let bytes = 2 * LABEL_BYTES + (64 << 10) + SEGMENTS * (64 << 10);
+    let (a, b) = (sized("a", bytes as usize), sized("b", bytes as usize));
+    let one = |disk: &Disk| data(VdevKind::Disk, std::slice::from_ref(disk));
+    let options = options(1 << 20);
+    let engine =
+        now(Engine::create("tank", &[one(&a), one(&b)], TIGHT, &options, &mut draw)).unwrap();
+    let spec =
+        VolumeSpec { name: "v".into(), size_bytes: BLOCKS * 4096, compression: Compression::Off };
+    now(engine.create_volume(&spec)).unwrap();
+    let content = |block: u64, version: u64| vec![(block * 31 + version) as u8; 4096];
+    let write = |engine: &Engine, block: u64, version: u64| {
+        let volume = engine.volume("v").unwrap();
+        committing(engine, volume.write(block * 4096, &content(block, version))).unwrap();
+    };
+    for block in 0..BLOCKS {
+        write(&engine, block, 0);
+        if block % 8 == 7 {
+            now(engine.commit()).unwrap();
+        }
+    }
+    // Overwrites leave dead blocks in all segments, so that the vdevs have few free segments.
+    for overwrite in 0..BLOCKS {
+        write(&engine, overwrite * 67 % (BLOCKS * 2 / 3) * 3 / 2, 0);
+        if overwrite % 8 == 7 {
+            now(engine.commit()).unwrap();
+        }
+    }
+    drop(engine);
+    // After an import no write head is open, so that the commits must open all of them.
+    let reopen = |disks: &[&Disk]| {
+        let disks = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
+        now(Engine::open(disks, import(), &options)).unwrap()
+    };
+    let engine = reopen(&[&a, &b]);
+    now(engine.remove_vdev(0)).unwrap();
+    for _ in 0..80 {
+        now(engine.sync()).unwrap();
+        assert!(engine.pool().free_segments().0 >= 4, "each commit needs a few segments");
+    }
+    work_until(&engine, no_vdev_leaves);
+    drop(engine);
+    let engine = reopen(&[&b]);
+    let zeroed = engine.volume("v").unwrap();
+    committing(&engine, zeroed.zero(0, BLOCKS / 2 * 4096)).unwrap();
+    now(engine.sync()).unwrap();
+    for block in 0..BLOCKS / 4 {
+        write(&engine, block, 1);
+    }
+    now(engine.sync()).unwrap();
+    drop(engine);
+    let engine = reopen(&[&b]);
+    let volume = engine.volume("v").unwrap();
+    for block in 0..BLOCKS {
+        let mut out = vec![0; 4096];
+        now(volume.read(block * 4096, &mut out)).unwrap();
+        let is_zero = (BLOCKS / 4..BLOCKS / 2).contains(&block);
+        let wanted = content(block, u64::from(block < BLOCKS / 4));
+        assert_eq!(out, if is_zero { vec![0; 4096] } else { wanted }, "block {block}");
+    }
     check(&engine);
 }
 

@@ -67,8 +67,8 @@ impl Stored {
 }
 
 impl Pool {
-    /// Appends the live blocks of each victim to the cleaner's write head, until too few free
-    /// segments are left. Returns the emptied victims, with the new addresses of their blocks.
+    /// Appends the live blocks of each victim to the cleaner's write head, while more than `floor`
+    /// segments are free. Returns the emptied victims, with the new addresses of their blocks.
     ///
     /// # Errors
     /// A write failed. A victim that cannot be read or is inconsistent is left unchanged, without
@@ -79,6 +79,7 @@ impl Pool {
         out: &mut WriteOut<'_>,
         roots: &Roots,
         victims: Vec<Victim>,
+        floor: u64,
     ) -> Result<Vec<(Victim, Vec<Moved>)>, PoolError> {
         let finds = victims.into_iter().map(|victim| self.find_batches(roots, victim));
         let batches = stream::iter(finds).buffered(SEGMENTS_READ_AHEAD).flat_map(stream::iter);
@@ -92,7 +93,7 @@ impl Pool {
                 Ok(_) if moved.is_none() => {}
                 Ok(runs) => {
                     let moved = moved.as_mut().expect("checked above");
-                    if moved.is_empty() && !self.has_room_to_move() {
+                    if moved.is_empty() && !self.has_free_above(floor) {
                         break;
                     }
                     append(out, &runs, moved).await?;

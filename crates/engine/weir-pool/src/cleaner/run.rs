@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{ErrorKind, VsegId};
-use weir_format::{RemapTable, SegmentEntry};
+use weir_format::{RemapTable, SegmentClass, SegmentEntry};
 
 use crate::cleaner::mover::Victim;
 use crate::error::PoolError;
@@ -52,18 +52,20 @@ impl Pool {
     /// True if there are victims, and enough free segments for the blocks that the cleaner would
     /// move out of them.
     pub fn can_clean(&self) -> bool {
-        self.has_room_to_move() && !self.victims(Order::Greedy, u64::MAX).is_empty()
+        self.has_free_above(self.cleaner_floor())
+            && !self.victims(Order::Greedy, u64::MAX).is_empty()
     }
 
-    pub(crate) fn has_room_to_move(&self) -> bool {
+    /// True if more than `floor` segments are free.
+    pub(crate) fn has_free_above(&self, floor: u64) -> bool {
         let (free, _) = self.segments.free_now_and_later();
-        free as u64 > self.cleaner_floor()
+        free as u64 > floor
     }
 
     /// True if the cleaner should run now although no client writes to the pool.
     pub fn wants_idle_cleaning(&self) -> bool {
         let some = |plan: Plan| !self.victims(plan.order, plan.live_max).is_empty();
-        self.has_room_to_move() && self.plan(true, 0).is_some_and(some)
+        self.has_free_above(self.cleaner_floor()) && self.plan(true, 0).is_some_and(some)
     }
 
     fn victims(&self, order: Order, live_max: u64) -> Vec<(VsegId, SegmentEntry)> {
@@ -75,6 +77,15 @@ impl Pool {
     /// may need a new segment on each vdev.
     fn cleaner_floor(&self) -> u64 {
         self.reserve().cleaner + self.segments.areas.open().len() as u64
+    }
+
+    /// Number of free segments below which no block moves off an evacuating vdev. Evacuation frees
+    /// no segment that a commit can use. So the commits that follow must be able to open the other
+    /// write heads, and the cleaner must still be able to run after them.
+    fn evacuation_floor(&self) -> u64 {
+        let heads = [SegmentClass::Data, SegmentClass::Meta, SegmentClass::Root];
+        let closed = heads.iter().filter(|class| self.segments.open_of(**class).is_empty());
+        self.cleaner_floor() + 1 + closed.count() as u64
     }
 
     fn plan(&self, idle: bool, written_bytes: u64) -> Option<Plan> {
@@ -110,24 +121,26 @@ impl Pool {
             let gain = |entry: &SegmentEntry| {
                 self.segments.bytes_on(entry.vdev) - u64::from(entry.live_bytes)
             };
-            self.move_some(out, roots, take_until(victims, plan.gain_bytes, gain)).await?;
+            let victims = take_until(victims, plan.gain_bytes, gain);
+            self.move_some(out, roots, victims, self.cleaner_floor()).await?;
         }
         let live = |entry: &SegmentEntry| u64::from(entry.live_bytes);
         let evacuees = take_until(self.segments.evacuees(), EVACUATE_BYTES_PER_TXG, live);
-        self.move_some(out, roots, evacuees).await
+        self.move_some(out, roots, evacuees, self.evacuation_floor()).await
     }
 
-    /// Moves the live blocks of segments while enough segments are free.
+    /// Moves the live blocks of segments while more than `floor` segments are free.
     async fn move_some(
         &self,
         out: &mut WriteOut<'_>,
         roots: &Roots,
         victims: Vec<Victim>,
+        floor: u64,
     ) -> Result<(), PoolError> {
-        if victims.is_empty() || !self.has_room_to_move() {
+        if victims.is_empty() || !self.has_free_above(floor) {
             return Ok(());
         }
-        let done = self.move_victims(out, roots, victims).await?;
+        let done = self.move_victims(out, roots, victims, floor).await?;
         if done.is_empty() {
             return Ok(());
         }

@@ -46,6 +46,9 @@ const BOOTSTRAP_COPIES: usize = 2;
 /// more than half of their space is dead. The cleaner never processes root segments, and the trees
 /// take a few MiB at most.
 const ROOT_SEGMENTS_MAX: usize = 4;
+/// The same number while few segments are free: the space of each root segment is reclaimed soon,
+/// because only root segments that die make room for further ones.
+const ROOT_SEGMENTS_MAX_IF_FULL: usize = 1;
 
 /// State of the datasets in the txg to be committed.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +91,9 @@ impl Pool {
             entry.state == SegmentState::Sealed && !self.segments.area(entry.vdev).is_open()
         };
         let half_dead = live < room / 2;
-        (count >= ROOT_SEGMENTS_MAX && half_dead)
+        let is_full = !self.has_free_above(self.reserve().writers);
+        let max = if is_full { ROOT_SEGMENTS_MAX_IF_FULL } else { ROOT_SEGMENTS_MAX };
+        (count >= max && half_dead)
             || roots.iter().any(|(_, entry)| leaving(entry))
             || self.roots_are_damaged()
     }
