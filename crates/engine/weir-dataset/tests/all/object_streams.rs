@@ -17,7 +17,7 @@ use weir_dataset::{
     BookmarkId, DatasetError, Engine, EngineOptions, ObjectChange, ReceiveSpec, Received, Receiver,
     SendFrom, SendSpec, Volume,
 };
-use weir_device::MemoryDevice;
+use weir_device::{DiskOp, MemoryDevice};
 use weir_format::stream::{ResumeToken, StreamBegin, StreamObjects, StreamWriter};
 use weir_format::{Codec, Compression, ObjectSlot, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
@@ -438,6 +438,25 @@ fn large_objects_are_removed_and_truncated_in_steps() {
     assert_eq!(source.digest("v", "b"), back.digest("w", "b"));
     compare(&back.engine.open_snapshot(&id("w", "a")).unwrap(), &before, &model).unwrap();
     back.check();
+}
+
+#[test]
+fn send_reads_neighbouring_blocks_of_the_object_table_together() {
+    const OBJECTS: u64 = 4 * 64;
+    let mut pool = Pool::new("tank", 1, PlantedBug::None);
+    pool.make("v");
+    let slot = |number| set_slot(number, &Object { tag: 1, ..Object::default() });
+    pool.apply("v", (1..OBJECTS).map(slot).collect());
+    pool.snap("v", "s");
+    pool.reopen();
+    let reads = |pool: &Pool| {
+        let figures = pool.engine.pool().status().vdevs[0].legs[0].io.unwrap();
+        figures.of(DiskOp::Read).count
+    };
+    let before = reads(&pool);
+    pool.send(&spec("v", "s")).unwrap();
+    let reads = reads(&pool) - before;
+    assert!(reads < 16, "{reads} reads of 64 blocks that are stored side by side");
 }
 
 #[test]

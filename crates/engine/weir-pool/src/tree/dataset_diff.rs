@@ -28,6 +28,9 @@ use crate::tree::place::{Objects, Place};
 use crate::tree::radix_tree::Tree;
 use crate::tree::snapshot_chain::end_of;
 
+/// Number of blocks of the object table that are read ahead together.
+const SLOT_BLOCKS_AHEAD: usize = 32;
+
 /// Specification of a dataset diff.
 #[derive(Clone, Copy, Debug)]
 pub struct DiffSpec {
@@ -91,6 +94,8 @@ pub struct DatasetDiff<'p> {
     table: TreeDiff<'p>,
     /// Results of `table` that are not returned yet.
     pending: VecDeque<Found>,
+    /// Number of blocks in `pending` that were read ahead.
+    read_ahead: usize,
     slots: Option<SlotBlock>,
     /// Diff of one object of `slots`.
     object: Option<TreeDiff<'p>>,
@@ -119,6 +124,7 @@ impl Pool {
             what,
             table: TreeDiff::new(self, table, Visited::default()),
             pending: VecDeque::new(),
+            read_ahead: 0,
             slots: None,
             object: None,
             met: Visited::default(),
@@ -205,7 +211,8 @@ impl<'p> DatasetDiff<'p> {
                 self.slots = None;
                 return Ok(self.with_nodes(found));
             } else if let Some(found) = self.pending.pop_front() {
-                if found.level == 0 && !found.ptr.is_hole() {
+                if has_slots(&found) {
+                    self.read_ahead(&found).await;
                     self.slots = Some(self.read_slots(found).await?);
                     continue;
                 }
@@ -238,6 +245,23 @@ impl<'p> DatasetDiff<'p> {
         self.kept += diff.kept();
         self.position = Place { object: ObjectId(diff.object().0 + 1), block: 0 };
         self.met = diff.met;
+    }
+
+    /// Reads a block of the object table and the pending blocks after it into the cache, all
+    /// concurrently.
+    async fn read_ahead(&mut self, first: &Found) {
+        if self.read_ahead > 0 {
+            self.read_ahead -= 1;
+            return;
+        }
+        let pending = self.pending.iter().filter(|found| has_slots(found));
+        let wanted = std::iter::once(first).chain(pending).take(SLOT_BLOCKS_AHEAD);
+        let wanted: Vec<BlockPtr> = wanted.map(|found| found.ptr).collect();
+        self.read_ahead = wanted.len() - 1;
+        if wanted.len() > 1 {
+            // The diff reports an unreadable block later, when it reads the block's slots.
+            drop(self.pool.read_blocks(&wanted).await);
+        }
     }
 
     /// Reads a block of the object table and its counterpart in the other version.
@@ -315,4 +339,9 @@ impl<'p> DatasetDiff<'p> {
     fn usable<T>(&mut self, found: Result<T, PoolError>) -> Result<Option<T>, PoolError> {
         usable(found, &mut self.damaged)
     }
+}
+
+/// True if this is a stored block of the object table.
+fn has_slots(found: &Found) -> bool {
+    found.level == 0 && !found.ptr.is_hole()
 }
