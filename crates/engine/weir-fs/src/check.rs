@@ -13,6 +13,7 @@ use weir_format::files::{EntryList, FileType, Inode, InodeState};
 use crate::directory::{Blocks, DirectoryError, Entry, check as check_tree};
 use crate::draft::data::blocks_of;
 use crate::error::FsError;
+use crate::filesystem::content::long_target;
 use crate::filesystem::state::Filesystem;
 use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK, ORPHANS, ROOT};
 
@@ -67,6 +68,7 @@ impl Filesystem {
                 FileType::Regular if number != BITMAP => {
                     self.check_file(&mut check, number).await?;
                 }
+                FileType::SymbolicLink => self.check_link(&mut check, number).await?,
                 _ => {}
             }
         }
@@ -198,6 +200,23 @@ impl Filesystem {
             if content.skip((bytes % record_bytes) as usize).any(|byte| *byte != 0) {
                 check.found(number, "bytes after its end are not zero");
             }
+        }
+        Ok(())
+    }
+
+    async fn check_link(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
+        let inode = check.inodes.get(&number).expect("the caller has it").inode.clone();
+        let (blocks, is_valid) = match &inode.area.target {
+            Some(target) => (0, !target.is_empty() && !target.contains(&0)),
+            None => {
+                let block = self.reads().record(number, RecordSize::BLOCK, 0).await?;
+                let block = block.as_deref().and_then(<[_]>::first);
+                (1, long_target(&inode, block).is_some())
+            }
+        };
+        let inline = inode.area.target.as_ref().map(|target| target.len() as u64);
+        if !is_valid || inline.is_some_and(|bytes| bytes != inode.size) || inode.blocks != blocks {
+            check.found(number, "the target of the symbolic link is damaged");
         }
         Ok(())
     }

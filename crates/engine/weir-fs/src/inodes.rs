@@ -14,10 +14,11 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use weir_base::hash::HashMap;
 use weir_base::{ObjectId, RecordSize};
-use weir_format::files::Inode;
+use weir_format::files::{Inode, InodeState};
 
 use crate::draft::reads::Reads;
 use crate::error::FsError;
+use crate::filesystem::atime::ReadTime;
 
 /// Number of independently locked parts of the cache.
 const SHARDS: usize = 64;
@@ -42,8 +43,18 @@ pub(crate) struct CachedInode {
     pub(crate) slot: Arc<RwLock<Slot>>,
     /// Number of open handles. Changes only under the lock of the slot.
     pub(crate) opens: AtomicU32,
+    /// Time of the last read, if the inode in the dataset has an older one. Changes only under the
+    /// lock of the slot.
+    pub(crate) read_time: Mutex<Option<ReadTime>>,
     /// For a directory: preferred inode number of its next entry.
     pub(crate) next_number: AtomicU64,
+}
+
+impl CachedInode {
+    /// True if a client has the inode open. Changes only under the lock of the slot.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Acquire) > 0
+    }
 }
 
 /// An inode whose lock the holder has for writing.
@@ -67,17 +78,27 @@ impl LockedInode {
     /// The inode with its record size.
     ///
     /// # Errors
-    /// `Stale` if the number is unused.
+    /// `Stale` if the number is unused, or the inode is being freed.
     pub(crate) fn inode(&self) -> Result<(RecordSize, &Inode), FsError> {
         self.slot.used()
     }
 }
 
 impl Slot {
+    /// The inode for a client.
+    ///
+    /// # Errors
+    /// `Stale` if the number is unused, or the inode is being freed.
     pub(crate) fn used(&self) -> Result<(RecordSize, &Inode), FsError> {
+        let is_kept = |(_, inode): &(RecordSize, &Inode)| inode.state != InodeState::Freeing;
+        self.with_freeing().filter(is_kept).ok_or(FsError::Stale)
+    }
+
+    /// The inode, also one that is being freed; `None` if the number is unused.
+    pub(crate) fn with_freeing(&self) -> Option<(RecordSize, &Inode)> {
         match self {
-            Self::Used(size, inode) => Ok((*size, inode)),
-            Self::Unread | Self::Unused => Err(FsError::Stale),
+            Self::Used(size, inode) => Some((*size, inode)),
+            Self::Unread | Self::Unused => None,
         }
     }
 
@@ -115,11 +136,21 @@ impl InodeCache {
         if shard.len() >= SHARD_INODES_MAX {
             shard.retain(|_, inode| {
                 let is_held = Arc::strong_count(inode) > 1 || Arc::strong_count(&inode.slot) > 1;
-                is_held || inode.opens.load(Ordering::Acquire) > 0
+                is_held || inode.is_open()
             });
         }
         let inode = Arc::new(CachedInode { number, ..CachedInode::default() });
         shard.insert(number, Arc::clone(&inode));
         inode
+    }
+
+    /// Inodes whose atime only memory has.
+    pub(crate) fn with_read_time(&self) -> Vec<ObjectId> {
+        let of = |shard: &Shard| {
+            let shard = shard.lock();
+            let read = shard.values().filter(|inode| inode.read_time.lock().is_some());
+            read.map(|inode| inode.number).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of).collect()
     }
 }

@@ -23,10 +23,13 @@ mod replay;
 
 pub use check::Finding;
 pub use error::FsError;
+pub use filesystem::atime::AtimePolicy;
 pub use filesystem::attributes::{Attributes, SetAttributes};
 pub use filesystem::create::{NewInode, NewKind};
+pub use filesystem::freeing::FreeingLimits;
 pub use filesystem::list::ListedEntry;
 pub use filesystem::names::RenameMode;
 pub use filesystem::state::{Filesystem, Now};
+pub use filesystem::statistics::Statistics;
 pub use layout::{Layout, ROOT};
 pub use replay::FilesystemLayer;

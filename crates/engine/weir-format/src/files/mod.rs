@@ -14,4 +14,6 @@ pub use directory::{
     EntryList, FileType, NAME_BYTES_MAX,
 };
 pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};
-pub use log::{AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, XATTR_VALUE_BYTES_MAX};
+pub use log::{
+    AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, TARGET_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+};

@@ -36,15 +36,18 @@ impl Draft<'_> {
                 let data = [*head, blocks, tail].concat();
                 self.apply_write(object, (*offset, &data), *permissions).await
             }
-            FileRecord::Zero { offset, bytes } => {
+            FileRecord::Zero { offset, bytes, permissions } => {
                 self.punch(object, *offset, *bytes).await?;
-                let time = self.stamp.time;
-                self.change(object).await?.mtime = time;
-                Ok(())
+                self.note_new_data(object, *permissions).await
             }
             FileRecord::SetAttributes(changes) => self.set_attributes(object, changes).await,
-            FileRecord::SetXattr { name, value } => self.set_xattr(object, name, *value).await,
-            FileRecord::Create { entry, inode } => self.apply_create(object, *entry, inode).await,
+            FileRecord::SetXattr { name, value, object: _ } => {
+                self.set_xattr(object, name, *value).await
+            }
+            FileRecord::Create { entry, inode, target } => {
+                self.apply_create(object, *entry, inode).await?;
+                self.set_long_target(object, target).await
+            }
             FileRecord::Link { entry } => self.apply_link(object, *entry).await,
             FileRecord::Remove { entry, fate } => {
                 self.expect_entry(*entry, object).await?;
@@ -59,6 +62,18 @@ impl Draft<'_> {
                 self.apply_exchange([object, *other], [*from, *to]).await
             }
             FileRecord::Release => self.free_orphan(object).await,
+            FileRecord::BeginFreeing => {
+                let inode = self.change(object).await?;
+                if inode.state != InodeState::Orphan {
+                    return Err(FsError::damaged(object, "it is no orphan"));
+                }
+                inode.state = InodeState::Freeing;
+                Ok(())
+            }
+            FileRecord::Access { atime } => {
+                self.change_silently(object).await?.atime = *atime;
+                Ok(())
+            }
         }
     }
 
@@ -70,6 +85,11 @@ impl Draft<'_> {
         permissions: u32,
     ) -> Result<(), FsError> {
         self.write(file, offset, data).await?;
+        self.note_new_data(file, permissions).await
+    }
+
+    /// Sets the times and the permission bits of a file after a change of its data.
+    async fn note_new_data(&mut self, file: ObjectId, permissions: u32) -> Result<(), FsError> {
         let time = self.stamp.time;
         let inode = self.change(file).await?;
         (inode.mtime, inode.permissions) = (time, permissions);
@@ -143,13 +163,19 @@ impl Draft<'_> {
         if number < FIRST || self.is_used(number).await? {
             return Err(FsError::damaged(number, "a new inode has this number"));
         }
-        let state = if entry.is_some() { InodeState::Named } else { InodeState::Orphan };
-        if inode.state != state || inode.size > 0 && inode.file_type != FileType::SymbolicLink {
+        let (state, nlink) = match (entry, inode.file_type) {
+            (None, _) => (InodeState::Orphan, 0),
+            (Some(_), FileType::Directory) => (InodeState::Named, 2),
+            (Some(_), _) => (InodeState::Named, 1),
+        };
+        let has_content = inode.blocks > 0 || inode.attributes.0 > 0;
+        let is_sized = inode.size > 0 && inode.file_type != FileType::SymbolicLink;
+        if (inode.state, inode.nlink) != (state, nlink) || has_content || is_sized {
             return Err(FsError::damaged(number, "a new inode has names or content already"));
         }
         self.create(number, inode.clone());
         self.set_number(number, true).await?;
-        let Some(entry) = entry else { return self.add_orphan(number).await };
+        let Some(entry) = entry else { return self.add_orphan(number, state).await };
         self.insert_entry(entry, number, inode.file_type).await?;
         self.update_directory(entry.directory).await?;
         if inode.file_type == FileType::Directory {
@@ -165,6 +191,9 @@ impl Draft<'_> {
         }
         if inode.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
+        }
+        if inode.state == InodeState::Freeing {
+            return Err(FsError::Stale);
         }
         let (file_type, was_orphan) = (inode.file_type, inode.state == InodeState::Orphan);
         (inode.nlink, inode.state) = (inode.nlink + 1, InodeState::Named);
@@ -248,15 +277,16 @@ impl Draft<'_> {
         }
         match fate {
             Fate::Named => Ok(()),
-            Fate::Orphan => self.add_orphan(number).await,
+            Fate::Orphan => self.add_orphan(number, InodeState::Orphan).await,
+            Fate::Freeing => self.add_orphan(number, InodeState::Freeing).await,
             Fate::Freed => self.free(number).await,
         }
     }
 
     /// Adds an inode without a name to the directory of orphans.
-    async fn add_orphan(&mut self, number: ObjectId) -> Result<(), FsError> {
+    async fn add_orphan(&mut self, number: ObjectId, state: InodeState) -> Result<(), FsError> {
         let inode = self.change(number).await?;
-        inode.state = InodeState::Orphan;
+        inode.state = state;
         let file_type = inode.file_type;
         let name = orphan_name(number);
         let Probe::Free(key) = self.find(ORPHANS, &name).await? else {

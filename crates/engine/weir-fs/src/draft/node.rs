@@ -70,6 +70,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) layout: Layout,
     pub(crate) stamp: Stamp,
     nodes: BTreeMap<ObjectId, DraftNode>,
+    /// Inode numbers that become used (true) or unused, in the order of the changes.
+    numbers: Vec<(ObjectId, bool)>,
 }
 
 impl<'a> Draft<'a> {
@@ -78,7 +80,7 @@ impl<'a> Draft<'a> {
         (hash, layout): (&'a NameHash, Layout),
         stamp: Stamp,
     ) -> Self {
-        Self { reads, hash, layout, stamp, nodes: BTreeMap::new() }
+        Self { reads, hash, layout, stamp, nodes: BTreeMap::new(), numbers: Vec::new() }
     }
 
     /// Adds an inode that the caller has read and locked.
@@ -134,6 +136,16 @@ impl<'a> Draft<'a> {
         Ok(&mut node.inode)
     }
 
+    /// Returns an inode to change a field that is no change for clients, such as the atime.
+    pub(crate) async fn change_silently(
+        &mut self,
+        number: ObjectId,
+    ) -> Result<&mut Inode, FsError> {
+        let node = self.node(number).await?;
+        node.is_changed = true;
+        Ok(&mut node.inode)
+    }
+
     /// Makes the number unused and all records holes.
     pub(crate) async fn free(&mut self, number: ObjectId) -> Result<(), FsError> {
         let node = self.node(number).await?;
@@ -154,7 +166,13 @@ impl<'a> Draft<'a> {
             block = **old;
         }
         mark_number(&mut block, number, is_used);
+        self.numbers.push((number, is_used));
         self.set_record(BITMAP, record, vec![Block::copy_of(&block)]).await
+    }
+
+    /// Inode numbers that become used (true) or unused.
+    pub(crate) fn number_changes(&self) -> &[(ObjectId, bool)] {
+        &self.numbers
     }
 
     /// Reads a record of an inode; `None` is a hole.

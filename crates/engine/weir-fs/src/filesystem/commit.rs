@@ -9,6 +9,7 @@ use weir_format::files::FileRecord;
 
 use crate::draft::node::Draft;
 use crate::error::FsError;
+use crate::filesystem::atime::with_read_time;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{LockedInode, Slot};
 
@@ -54,6 +55,18 @@ impl Filesystem {
     ) -> Result<LockedInode, FsError> {
         let locked = self.lock(number).await?;
         let (size, inode) = locked.inode()?;
+        draft.add(number, size, with_read_time(inode, &locked.cached));
+        Ok(locked)
+    }
+
+    /// As [`Self::lock_for`], also for an inode that is being freed.
+    pub(crate) async fn lock_freeing(
+        &self,
+        draft: &mut Draft<'_>,
+        number: ObjectId,
+    ) -> Result<LockedInode, FsError> {
+        let locked = self.lock(number).await?;
+        let (size, inode) = locked.slot.with_freeing().ok_or(FsError::Stale)?;
         draft.add(number, size, inode.clone());
         Ok(locked)
     }
@@ -78,6 +91,7 @@ impl Filesystem {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
                 continue;
             };
+            *locked.cached.read_time.lock() = None;
             *locked.slot = match new {
                 Some((size, inode)) => Slot::Used(size, Box::new(inode.clone())),
                 None => Slot::Unused,

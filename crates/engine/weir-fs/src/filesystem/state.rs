@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
+use parking_lot::Mutex as SyncMutex;
+use tokio::sync::{Mutex, Notify};
 use weir_base::{ObjectId, Txg};
 use weir_dataset::{Engine, Volume};
 use weir_format::OBJECTS_MAX;
@@ -14,6 +15,8 @@ use crate::directory::NameHash;
 use crate::draft::node::{Draft, first_change};
 use crate::draft::reads::Reads;
 use crate::error::FsError;
+use crate::filesystem::atime::AtimePolicy;
+use crate::filesystem::freeing::FreeingLimits;
 use crate::inodes::{CachedInode, InodeCache};
 use crate::layout::{FIRST, Layout, ROOT};
 use crate::numbers::Numbers;
@@ -34,6 +37,10 @@ pub struct Filesystem {
     pub(crate) numbers: Mutex<Numbers>,
     /// Held by renames between two directories, which change the tree of directories.
     pub(crate) renames: Mutex<()>,
+    pub(crate) atime: SyncMutex<AtimePolicy>,
+    pub(crate) freeing_limits: SyncMutex<FreeingLimits>,
+    /// Wakes the background task.
+    pub(crate) freeing_wanted: Notify,
     pub(crate) now: Now,
 }
 

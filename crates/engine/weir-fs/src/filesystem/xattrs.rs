@@ -63,7 +63,7 @@ impl Filesystem {
         value: Option<&[u8]>,
     ) -> Result<(), FsError> {
         check(name)?;
-        let record = FileRecord::SetXattr { name, value };
-        self.change_inode(number, &record).await.map(drop)
+        let record = FileRecord::SetXattr { name, value, object: None };
+        self.change_inode(number, |_| record).await.map(drop)
     }
 }

@@ -3,5 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod common;
+mod metadata;
 mod model;
 mod operations;
+mod unnamed;

@@ -253,7 +253,7 @@ impl Run {
     fn punch(&mut self) {
         let Some(number) = self.any(|inode| !inode.is_directory) else { return };
         let (offset, bytes) = (self.numbers.u64(..OFFSET_MAX), self.numbers.u64(..100_000));
-        self.pool.run(self.pool.files.punch(ObjectId(number), offset, bytes)).unwrap();
+        self.pool.run(self.pool.files.punch(ObjectId(number), offset, bytes, true)).unwrap();
         let content = &mut self.model.get_mut(&number).expect("the file").content;
         let end = ((offset + bytes) as usize).min(content.len());
         if let Some(range) = content.get_mut(offset as usize..end) {
@@ -273,7 +273,7 @@ impl Run {
         let bits = self.numbers.u32(..0o1000);
         let permissions = Some(bits);
         let changes = SetAttributes { size, permissions, ..SetAttributes::default() };
-        let done = self.pool.run(self.pool.files.set_attributes(ObjectId(number), &changes));
+        let done = self.pool.run(self.pool.files.set_attributes(ObjectId(number), &changes, true));
         let refused = is_directory && size.is_some();
         assert_eq!(class(&done), if refused { "is a directory" } else { "ok" });
         if !refused {

@@ -169,7 +169,7 @@ fn operations_on_the_wrong_type_are_refused() {
     ];
     assert!(refused.iter().all(|done| matches!(done, Err(FsError::IsDirectory))), "{refused:?}");
     let size = SetAttributes { size: Some(1), ..SetAttributes::default() };
-    assert!(matches!(pool.run(files.set_attributes(link, &size)), Err(FsError::Invalid(_))));
+    assert!(matches!(pool.run(files.set_attributes(link, &size, true)), Err(FsError::Invalid(_))));
     assert!(matches!(pool.run(files.link(directory, ROOT, b"x")), Err(FsError::NotPermitted(_))));
     let fifo = NewInode { kind: NewKind::Special(FileType::Fifo, 0), ..FILE };
     create(&pool, directory, "p", &fifo);

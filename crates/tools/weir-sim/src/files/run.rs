@@ -166,7 +166,7 @@ impl Client {
         let Some(inode) = self.file() else { return Ok(()) };
         let size = [0, 100, 5_000, 40_000][self.rng.below(4) as usize];
         let changes = SetAttributes { size: Some(size as u64), ..SetAttributes::default() };
-        self.files.set_attributes(ObjectId(inode.0), &changes).await?;
+        self.files.set_attributes(ObjectId(inode.0), &changes, false).await?;
         self.changed(inode, |content| content.resize(size, 0));
         Ok(())
     }
