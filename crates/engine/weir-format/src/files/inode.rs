@@ -28,16 +28,19 @@ pub enum InodeState {
     Orphan,
     /// No client has the file open. A background task frees its blocks.
     Freeing,
+    /// The object has the large extended attributes of the inode `parent`.
+    Attributes,
 }
 
 impl InodeState {
-    const ALL: [Self; 3] = [Self::Named, Self::Orphan, Self::Freeing];
+    const ALL: [Self; 4] = [Self::Named, Self::Orphan, Self::Freeing, Self::Attributes];
 
     fn code(self) -> u8 {
         match self {
             Self::Named => 1,
             Self::Orphan => 2,
             Self::Freeing => 3,
+            Self::Attributes => 4,
         }
     }
 }
@@ -246,7 +249,7 @@ impl Inode {
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
-        field(1, "state", "0 unused, 1 named, 2 orphan, 3 freeing"),
+        field(1, "state", "0 unused, 1 named, 2 orphan, 3 freeing, 4 large attributes of `parent`"),
         field(6, "created_txg", "txg of the creation: the generation of the inode"),
         field(7, "zero", "unused"),
         field(8, "size", "bytes"),

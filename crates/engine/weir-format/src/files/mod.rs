@@ -5,10 +5,13 @@
 //!
 //! Invariant: no structure here has a pointer to a block of the pool.
 
+mod acl;
 mod directory;
 mod inode;
 mod log;
+mod xattrs;
 
+pub use acl::{Acl, AclEntry, AclTag};
 pub use directory::{
     DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry, EntryKey,
     EntryList, FileType, NAME_BYTES_MAX,
@@ -17,3 +20,4 @@ pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};
 pub use log::{
     AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, TARGET_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
+pub use xattrs::XattrList;

@@ -73,6 +73,8 @@ fn format_documentation_is_up_to_date() {
         ("Filesystem: inode, the body of an object slot", files::Inode::FIELDS),
         ("Filesystem: directory block", files::DirectoryBlock::FIELDS),
         ("Filesystem: directory entry", files::DirectoryEntry::FIELDS),
+        ("Filesystem: POSIX ACL", files::Acl::FIELDS),
+        ("Filesystem: object of large extended attributes", files::XattrList::FIELDS),
         ("Filesystem: payload of a log record", files::FileRecord::FIELDS),
         ("Send stream: begin frame", stream::BEGIN_FIELDS),
         ("Send stream: a change", stream::CHANGE_FIELDS),

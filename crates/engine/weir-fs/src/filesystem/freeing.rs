@@ -25,6 +25,9 @@ use crate::layout::ORPHANS;
 /// Number of leaves of a file's tree after which a part of the freeing ends.
 const PART_LEAVES_MAX: usize = 256;
 
+/// Maximum number of removed files in a list.
+const FILES_AT_ONCE: usize = 4096;
+
 /// Limits of the freeing of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeingLimits {
@@ -179,6 +182,28 @@ impl Filesystem {
         Ok(Part::Rest)
     }
 
+    /// Numbers of the files in the state *freeing*.
+    ///
+    /// # Errors
+    /// The errors of reads.
+    #[boxed(?Send)]
+    pub async fn removed_files(&self) -> Result<Vec<ObjectId>, FsError> {
+        let (mut cookie, mut removed) = (0, Vec::new());
+        while removed.len() < FILES_AT_ONCE {
+            let orphans = self.orphans_after(&mut cookie).await?;
+            if orphans.is_empty() {
+                break;
+            }
+            for number in orphans {
+                let inode = self.reads().inode(number).await?;
+                if inode.is_some_and(|(_, inode)| inode.state == InodeState::Freeing) {
+                    removed.push(number);
+                }
+            }
+        }
+        Ok(removed)
+    }
+
     /// Frees all files in the state *freeing*, a part in each txg. A file with a damaged part stays
     /// until the next server opens the filesystem.
     ///
@@ -186,25 +211,30 @@ impl Filesystem {
     /// The pool is suspended.
     #[boxed(?Send)]
     pub async fn free_removed(&self) -> Result<(), FsError> {
-        let mut cookie = 0;
         loop {
-            let orphans = self.orphans_after(&mut cookie).await?;
-            if orphans.is_empty() {
-                return Ok(());
-            }
-            for number in orphans {
-                loop {
-                    match self.free_part(number).await {
-                        Ok(true) => self.engine.commit().await?,
-                        Ok(false) => break,
-                        Err(error) => {
-                            tracing::warn!(inode = number.0, %error, "cannot free a removed file");
-                            break;
-                        }
+            let (removed, mut freed) = (self.removed_files().await?, false);
+            for number in removed {
+                match self.free_file(number).await {
+                    Ok(()) => freed = true,
+                    Err(error @ FsError::Dataset(_)) if self.engine.is_abandoned() => {
+                        return Err(error);
+                    }
+                    Err(error) => {
+                        tracing::warn!(inode = number.0, %error, "cannot free a removed file");
                     }
                 }
             }
+            if !freed {
+                return Ok(());
+            }
         }
+    }
+
+    async fn free_file(&self, number: ObjectId) -> Result<(), FsError> {
+        while self.free_part(number).await? {
+            self.engine.commit().await?;
+        }
+        Ok(())
     }
 
     /// Frees removed files for ever, as soon as there are any. The caller runs it next to the

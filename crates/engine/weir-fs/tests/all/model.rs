@@ -10,11 +10,14 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use weir_base::ObjectId;
 use weir_format::files::FileType;
-use weir_fs::{FsError, NewInode, NewKind, RenameMode, SetAttributes};
+use weir_fs::{FreeingLimits, FsError, NewInode, NewKind, RenameMode, SetAttributes};
 
 use crate::common::Pool;
 
 const DISK_BYTES: usize = 256 << 20;
+
+/// Limits under which a file of two records is large.
+const LIMITS: FreeingLimits = FreeingLimits { at_once: 1, part: 1 };
 
 /// Largest offset of a write. Few files reach several records.
 const OFFSET_MAX: u64 = 200_000;
@@ -29,6 +32,14 @@ struct ModelInode {
     permissions: u32,
     links: u32,
     opens: u32,
+}
+
+impl ModelInode {
+    /// A change of data clears the set-id bits.
+    fn clear_set_id(&mut self) {
+        let group = if self.permissions & 0o10 == 0 { 0 } else { 0o2000 };
+        self.permissions &= !(0o4000 | group);
+    }
 }
 
 type Model = BTreeMap<u64, ModelInode>;
@@ -63,7 +74,9 @@ impl Run {
         let root = ModelInode { is_directory: true, parent: 1, links: 2, ..ModelInode::default() };
         let model = Model::from([(1, ModelInode { permissions: 0o755, ..root })]);
         let synced = model.clone();
-        Self { pool: Pool::new(DISK_BYTES), model, synced, numbers: Rng::with_seed(seed) }
+        let pool = Pool::new(DISK_BYTES);
+        pool.files.set_freeing_limits(LIMITS);
+        Self { pool, model, synced, numbers: Rng::with_seed(seed) }
     }
 
     fn name(&mut self) -> Vec<u8> {
@@ -118,13 +131,24 @@ impl Run {
         parent.entries.insert(name, number);
         parent.links += u32::from(is_directory);
         let links = if is_directory { 2 } else { 1 };
+        let inherited = self.model[&directory].permissions & 0o2000;
+        let permissions = if is_directory { 0o640 | inherited } else { 0o640 };
         let inode = ModelInode {
             is_directory,
             parent: directory,
-            permissions: 0o640,
+            permissions,
             links,
             ..ModelInode::default()
         };
+        assert!(self.model.insert(number, inode).is_none(), "the number {number} is in use");
+    }
+
+    fn create_unnamed(&mut self) {
+        let directory = self.directory();
+        let new = NewInode { kind: NewKind::File, permissions: 0o600, uid: 3, gid: 4 };
+        let made = self.pool.run(self.pool.files.create_unnamed(ObjectId(directory), &new));
+        let inode = ModelInode { permissions: 0o600, opens: 1, ..ModelInode::default() };
+        let number = made.unwrap().number.0;
         assert!(self.model.insert(number, inode).is_none(), "the number {number} is in use");
     }
 
@@ -244,7 +268,9 @@ impl Run {
         // Zeros become holes.
         let data: Vec<u8> = (0..length).map(|at| byte * (1 + (at % 7) as u8)).collect();
         self.pool.run(self.pool.files.write(ObjectId(number), offset, &data, true)).unwrap();
-        let content = &mut self.model.get_mut(&number).expect("the file").content;
+        let inode = self.model.get_mut(&number).expect("the file");
+        inode.clear_set_id();
+        let content = &mut inode.content;
         let end = offset as usize + length;
         content.resize(content.len().max(end), 0);
         content[offset as usize..end].copy_from_slice(&data);
@@ -254,7 +280,9 @@ impl Run {
         let Some(number) = self.any(|inode| !inode.is_directory) else { return };
         let (offset, bytes) = (self.numbers.u64(..OFFSET_MAX), self.numbers.u64(..100_000));
         self.pool.run(self.pool.files.punch(ObjectId(number), offset, bytes, true)).unwrap();
-        let content = &mut self.model.get_mut(&number).expect("the file").content;
+        let inode = self.model.get_mut(&number).expect("the file");
+        inode.clear_set_id();
+        let content = &mut inode.content;
         let end = ((offset + bytes) as usize).min(content.len());
         if let Some(range) = content.get_mut(offset as usize..end) {
             range.fill(0);
@@ -270,15 +298,19 @@ impl Run {
             2 => Some(self.numbers.u64(..OFFSET_MAX)),
             _ => None,
         };
-        let bits = self.numbers.u32(..0o1000);
-        let permissions = Some(bits);
+        let bits = self.numbers.u32(..0o10000);
+        let permissions = self.numbers.bool().then_some(bits);
         let changes = SetAttributes { size, permissions, ..SetAttributes::default() };
         let done = self.pool.run(self.pool.files.set_attributes(ObjectId(number), &changes, true));
         let refused = is_directory && size.is_some();
         assert_eq!(class(&done), if refused { "is a directory" } else { "ok" });
         if !refused {
             let inode = self.model.get_mut(&number).expect("the inode");
-            inode.permissions = bits;
+            match (permissions, size) {
+                (Some(bits), _) => inode.permissions = bits,
+                (None, Some(_)) => inode.clear_set_id(),
+                (None, None) => {}
+            }
             if let Some(size) = size {
                 inode.content.resize(size as usize, 0);
             }
@@ -330,7 +362,8 @@ impl Run {
         // The next server frees the inodes without a name.
         model.retain(|_, inode| inode.links > 0);
         model.values_mut().for_each(|inode| inode.opens = 0);
-        Self { pool: pool.crash(), synced: model.clone(), model, numbers }
+        let pool = pool.crash_with(LIMITS);
+        Self { pool, synced: model.clone(), model, numbers }
     }
 
     fn compare(&self) {
@@ -386,7 +419,8 @@ impl Run {
 
     fn step(&mut self) {
         match self.numbers.u32(..100) {
-            0..25 => self.create(),
+            0..23 => self.create(),
+            23..25 => self.create_unnamed(),
             25..35 => self.remove(),
             35..40 => self.link(),
             40..55 => self.rename(),
@@ -396,6 +430,10 @@ impl Run {
             87..92 => self.set_xattr(),
             92..97 => self.open_or_close(),
             97 => self.sync(),
+            98 => {
+                self.pool.run(self.pool.files.free_removed()).unwrap();
+                self.sync();
+            }
             _ => {
                 // A commit without a sync: a crash then starts from this state.
                 self.pool.check();
@@ -424,5 +462,9 @@ fn random_operations_match_a_model_across_crashes() {
             run.compare();
             run.pool.check();
         }
+        // Nothing is left of the removed files.
+        run.pool.run(run.pool.files.free_removed()).unwrap();
+        let used = run.pool.run(run.pool.files.statistics()).unwrap().files;
+        assert_eq!(used, 15 + run.model.len() as u64, "internal inodes and those of clients");
     }
 }
