@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::TreeRoot;
-use weir_format::files::{EntryList, FileType, Inode, InodeState};
+use weir_format::files::{Area, EntryList, FileType, Inode, InodeState};
 
 use crate::directory::{Blocks, DirectoryError, Entry, check as check_tree};
 use crate::draft::data::blocks_of;
+use crate::draft::xattrs::{read_list, stored_acl};
 use crate::error::FsError;
 use crate::filesystem::content::long_target;
 use crate::filesystem::state::Filesystem;
@@ -33,6 +34,8 @@ struct Known {
     names: u64,
     subdirectories: u64,
     orphan_names: u64,
+    /// Inodes that have the object as the object of their attributes.
+    attribute_owners: u64,
 }
 
 /// State of a check.
@@ -62,7 +65,11 @@ impl Filesystem {
         self.read_inodes(&mut check).await?;
         let directories: Vec<ObjectId> = check.inodes.keys().copied().collect();
         for number in directories {
+            self.check_attributes(&mut check, number).await?;
             let known = check.inodes.get(&number).expect("a key of the map");
+            if known.inode.state == InodeState::Attributes {
+                continue;
+            }
             match known.inode.file_type {
                 FileType::Directory => self.check_directory(&mut check, number).await?,
                 FileType::Regular if number != BITMAP => {
@@ -88,7 +95,14 @@ impl Filesystem {
                 match self.reads().inode(number).await {
                     Ok(Some((size, inode))) => {
                         let (names, subdirectories, orphan_names) = (0, 0, 0);
-                        let known = Known { size, inode, names, subdirectories, orphan_names };
+                        let known = Known {
+                            size,
+                            inode,
+                            names,
+                            subdirectories,
+                            orphan_names,
+                            attribute_owners: 0,
+                        };
                         check.inodes.insert(number, known);
                     }
                     Ok(None) => check.found(number, "its slot is used and has no inode"),
@@ -204,6 +218,51 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Checks the ACLs and the object of attributes of an inode.
+    async fn check_attributes(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
+        let inode = &check.inodes.get(&number).expect("the caller has it").inode;
+        let Area { access_acl, default_acl, xattrs, .. } = inode.area.clone();
+        let (object, permissions) = (inode.attributes, inode.permissions);
+        match (stored_acl(number, access_acl.as_deref()), access_acl) {
+            (Ok(None), _) => {}
+            (Ok(Some(acl)), Some(bytes)) if acl.encode() == *bytes && !acl.is_minimal() => {
+                if acl.mode() != permissions & 0o777 {
+                    check.found(number, "its permission bits are not those of its ACL");
+                }
+            }
+            _ => check.found(number, "its access ACL is damaged"),
+        }
+        if stored_acl(number, default_acl.as_deref()).is_err() {
+            check.found(number, "its default ACL is damaged");
+        }
+        if object.0 == 0 {
+            return Ok(());
+        }
+        let Some(known) = check.inodes.get_mut(&object) else {
+            check.found(number, "its object of attributes is missing");
+            return Ok(());
+        };
+        known.attribute_owners += 1;
+        let blocks = self.data_records(object, RecordSize::BLOCK).await?;
+        let last = blocks.last().map_or(0, |last| last + 1);
+        let known = check.inodes.get(&object).expect("just found");
+        if known.inode.blocks != known.inode.size.div_ceil(BLOCK_BYTES as u64)
+            || last > known.inode.blocks
+        {
+            check.found(object, "its number of blocks is wrong");
+        }
+        match read_list(self.reads(), number, object).await {
+            Ok(list) if list.as_slice().is_empty() => check.found(object, "it has no attributes"),
+            Ok(list) if xattrs.iter().any(|xattr| list.get(&xattr.name).is_some()) => {
+                check.found(number, "it has an attribute twice");
+            }
+            Ok(_) => {}
+            Err(error @ FsError::Damaged { .. }) => check.found(number, error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     async fn check_link(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
         let inode = check.inodes.get(&number).expect("the caller has it").inode.clone();
         let (blocks, is_valid) = match &inode.area.target {
@@ -263,7 +322,7 @@ fn check_names(check: &mut Check) {
     let mut below_root = BTreeSet::from([ROOT]);
     let mut findings = Vec::new();
     for (number, known) in &check.inodes {
-        let Known { inode, names, subdirectories, orphan_names, .. } = known;
+        let Known { inode, names, subdirectories, orphan_names, attribute_owners, .. } = known;
         let mut found = |what: &str| {
             findings.push(Finding { inode: number.0, what: what.to_owned() });
         };
@@ -279,6 +338,14 @@ fn check_names(check: &mut Check) {
             found("its number of links is wrong");
         }
         match inode.state {
+            InodeState::Attributes if *attribute_owners != 1 || *names + *orphan_names > 0 => {
+                found("the object of attributes has a name or lacks its owner");
+            }
+            InodeState::Named | InodeState::Orphan | InodeState::Freeing
+                if *attribute_owners > 0 =>
+            {
+                found("it is the object of attributes of an inode");
+            }
             InodeState::Named if *names == 0 => found("no directory has its name"),
             InodeState::Named if *orphan_names > 0 => found("it has a name and is an orphan"),
             InodeState::Orphan | InodeState::Freeing if *names > 0 || *orphan_names != 1 => {

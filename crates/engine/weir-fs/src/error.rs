@@ -48,6 +48,18 @@ pub enum FsError {
     /// No extended attribute has the name (ENODATA).
     #[error("no such extended attribute")]
     NoAttribute,
+    /// An extended attribute with the name exists (EEXIST), and the caller wanted a new one.
+    #[error("the extended attribute exists")]
+    AttributeExists,
+    /// The value of an extended attribute has more than 64 KiB (E2BIG).
+    #[error("the value of the extended attribute is too large")]
+    AttributeTooLarge,
+    /// The permissions of the inode do not allow the operation (EACCES).
+    #[error("permission denied: {0}")]
+    AccessDenied(&'static str),
+    /// The filesystem does not have this function for the inode (EOPNOTSUPP).
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
     /// The inode has no space for the entry or attribute (ENOSPC).
     #[error("no space left: {0}")]
     Full(&'static str),

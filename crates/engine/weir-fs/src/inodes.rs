@@ -90,7 +90,9 @@ impl Slot {
     /// # Errors
     /// `Stale` if the number is unused, or the inode is being freed.
     pub(crate) fn used(&self) -> Result<(RecordSize, &Inode), FsError> {
-        let is_kept = |(_, inode): &(RecordSize, &Inode)| inode.state != InodeState::Freeing;
+        let is_kept = |(_, inode): &(RecordSize, &Inode)| {
+            matches!(inode.state, InodeState::Named | InodeState::Orphan)
+        };
         self.with_freeing().filter(is_kept).ok_or(FsError::Stale)
     }
 

@@ -20,6 +20,7 @@ mod filesystem;
 mod inodes;
 mod numbers;
 mod replay;
+mod rights;
 
 pub use check::Finding;
 pub use error::FsError;
@@ -31,5 +32,7 @@ pub use filesystem::list::ListedEntry;
 pub use filesystem::names::RenameMode;
 pub use filesystem::state::{Filesystem, Now};
 pub use filesystem::statistics::Statistics;
+pub use filesystem::xattrs::XattrMode;
 pub use layout::{Layout, ROOT};
 pub use replay::FilesystemLayer;
+pub use rights::{Access, Credentials};

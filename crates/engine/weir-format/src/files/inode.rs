@@ -335,6 +335,10 @@ impl Inode {
             *time = TimeStamp::read(&mut r)?;
         }
         let [atime, mtime, ctime, btime] = times;
+        let (parent, attributes) = (r.u64()?, r.u64()?);
+        if parent.max(attributes) >= crate::OBJECTS_MAX {
+            return Err(r.bad("inode number", parent.max(attributes)));
+        }
         Ok(Some(Self {
             state,
             created_txg,
@@ -352,8 +356,8 @@ impl Inode {
             mtime,
             ctime,
             btime,
-            parent: ObjectId(r.u64()?),
-            attributes: ObjectId(r.u64()?),
+            parent: ObjectId(parent),
+            attributes: ObjectId(attributes),
             device_or_entries: r.u64()?,
             area: Area::read(&mut r)?,
         }))

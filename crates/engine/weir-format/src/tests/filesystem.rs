@@ -49,8 +49,8 @@ fn inode() -> impl Strategy<Value = Inode> {
             mtime: time(times.1),
             ctime: time(times.2),
             btime: time(times.3),
-            parent: ObjectId(parent),
-            attributes: ObjectId(attributes),
+            parent: ObjectId(parent % OBJECTS_MAX),
+            attributes: ObjectId(attributes % OBJECTS_MAX),
             device_or_entries,
             area,
         }

@@ -6,8 +6,8 @@
 
 use weir_base::ObjectId;
 use weir_format::files::{
-    Area, AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
-    InodeState, NamedEntry, Xattr,
+    AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
+    InodeState, NamedEntry,
 };
 
 use crate::directory::Probe;
@@ -41,8 +41,8 @@ impl Draft<'_> {
                 self.note_new_data(object, *permissions).await
             }
             FileRecord::SetAttributes(changes) => self.set_attributes(object, changes).await,
-            FileRecord::SetXattr { name, value, object: _ } => {
-                self.set_xattr(object, name, *value).await
+            FileRecord::SetXattr { name, value, object: new } => {
+                self.set_xattr(object, (name, *value), *new).await
             }
             FileRecord::Create { entry, inode, target } => {
                 self.apply_create(object, *entry, inode).await?;
@@ -92,8 +92,8 @@ impl Draft<'_> {
     async fn note_new_data(&mut self, file: ObjectId, permissions: u32) -> Result<(), FsError> {
         let time = self.stamp.time;
         let inode = self.change(file).await?;
-        (inode.mtime, inode.permissions) = (time, permissions);
-        Ok(())
+        inode.mtime = time;
+        if inode.permissions == permissions { Ok(()) } else { self.set_permissions(file, permissions).await }
     }
 
     async fn set_attributes(
@@ -105,53 +105,28 @@ impl Draft<'_> {
         if let Some(size) = changes.size {
             self.set_size(number, size).await?;
         }
+        let AttributeChanges { permissions, uid, gid, project, flags, size: _, atime, mtime } =
+            *changes;
+        if let Some(bits) = permissions {
+            self.set_permissions(number, bits).await?;
+        }
         let inode = self.change(number).await?;
         if changes.size.is_some() {
             inode.mtime = time;
         }
-        let AttributeChanges { permissions, uid, gid, project, flags, size: _, atime, mtime } =
-            *changes;
-        inode.permissions = permissions.unwrap_or(inode.permissions);
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
         inode.project = project.unwrap_or(inode.project);
         inode.flags = flags.unwrap_or(inode.flags);
         inode.atime = atime.unwrap_or(inode.atime);
         inode.mtime = mtime.unwrap_or(inode.mtime);
+        let (uid, gid, project, object) = (inode.uid, inode.gid, inode.project, inode.attributes);
+        let is_moved = changes.uid.is_some() || changes.gid.is_some() || changes.project.is_some();
+        if is_moved && object.0 > 0 && self.owns_attributes(number, object).await? {
+            let inode = self.change(object).await?;
+            (inode.uid, inode.gid, inode.project) = (uid, gid, project);
+        }
         Ok(())
-    }
-
-    async fn set_xattr(
-        &mut self,
-        number: ObjectId,
-        name: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<(), FsError> {
-        let area = &mut self.change(number).await?.area;
-        let place = area.xattrs.binary_search_by(|xattr| (*xattr.name).cmp(name));
-        match (place, value) {
-            (Ok(at), None) => _ = area.xattrs.remove(at),
-            (Err(_), None) => return Err(FsError::NoAttribute),
-            (Ok(at), Some(value)) => {
-                if let Some(xattr) = area.xattrs.get_mut(at) {
-                    xattr.value = value.into();
-                }
-            }
-            (Err(at), Some(value)) => {
-                area.xattrs.insert(at, Xattr { name: name.into(), value: value.into() });
-            }
-        }
-        if area.encoded_bytes() <= Area::BYTES {
-            return Ok(());
-        }
-        // The content of a small file gives its space to the attributes.
-        if area.data.is_some() {
-            self.move_out(number).await?;
-        }
-        if self.node(number).await?.inode.area.encoded_bytes() <= Area::BYTES {
-            return Ok(());
-        }
-        Err(FsError::Full("the inode has no space for this extended attribute"))
     }
 
     async fn apply_create(

@@ -5,3 +5,4 @@ pub(crate) mod data;
 pub(crate) mod entries;
 pub(crate) mod node;
 pub(crate) mod reads;
+pub(crate) mod xattrs;

@@ -146,8 +146,17 @@ impl<'a> Draft<'a> {
         Ok(&mut node.inode)
     }
 
-    /// Makes the number unused and all records holes.
+    /// Frees an inode with its large attributes: makes its number unused and all records holes.
     pub(crate) async fn free(&mut self, number: ObjectId) -> Result<(), FsError> {
+        let attributes = self.node(number).await?.inode.attributes;
+        if attributes.0 > 0 {
+            self.free_attributes(number, attributes).await?;
+        }
+        self.free_number(number).await
+    }
+
+    /// Makes a number unused and all records holes.
+    pub(crate) async fn free_number(&mut self, number: ObjectId) -> Result<(), FsError> {
         let node = self.node(number).await?;
         (node.is_freed, node.is_changed) = (true, true);
         self.set_number(number, false).await

@@ -11,6 +11,7 @@ use weir_format::files::{FileRecord, FileType, Inode, InodeState, Stamp, TARGET_
 use crate::directory::Probe;
 use crate::draft::apply::named;
 use crate::draft::entries::check_name;
+use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
@@ -36,8 +37,10 @@ pub enum NewKind<'a> {
 pub struct NewInode<'a> {
     /// Type.
     pub kind: NewKind<'a>,
-    /// Permission bits, set-id bits and sticky bit.
+    /// Permission bits, set-id bits and sticky bit, before the umask.
     pub permissions: u32,
+    /// Permission bits that a new inode does not get, unless the directory has a default ACL.
+    pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -74,6 +77,7 @@ fn build_inode(
     let (gid, permissions) = set_id::of_new(directory, file_type, asked);
     let mut inode =
         Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
+    inherit_acl(&mut inode, (number, directory), new.umask)?;
     match new.kind {
         NewKind::File => {}
         NewKind::Directory => inode.nlink = 2,
@@ -93,6 +97,29 @@ fn build_inode(
         NewKind::Special(_, device) => inode.device_or_entries = device,
     }
     Ok(inode)
+}
+
+/// Sets the ACLs and permission bits that a new inode inherits from its directory, or else applies
+/// the umask (acl(5)).
+fn inherit_acl(
+    inode: &mut Inode,
+    (number, directory): (ObjectId, &Inode),
+    umask: u32,
+) -> Result<(), FsError> {
+    if inode.file_type == FileType::SymbolicLink {
+        return Ok(());
+    }
+    let Some(default) = stored_acl(number, directory.area.default_acl.as_deref())? else {
+        inode.permissions &= !(umask & 0o777);
+        return Ok(());
+    };
+    let acl = default.inherited(inode.permissions & 0o777);
+    inode.permissions = inode.permissions & !0o777 | acl.mode();
+    inode.area.access_acl = (!acl.is_minimal()).then(|| acl.encode().into());
+    if inode.file_type == FileType::Directory {
+        inode.area.default_acl = Some(default.encode().into());
+    }
+    Ok(())
 }
 
 /// Checks that an inode is a directory with a name.

@@ -67,9 +67,11 @@ impl Filesystem {
         Stamp { txg: self.volume.change_txg(), time: (self.now)() }
     }
 
-    /// First txg in which numbers that became unused now may be used again.
+    /// First txg in which numbers that became unused now may be used again. The open txg is
+    /// committed then: a crash may lose the change that freed an object of attributes, and keep a
+    /// later change of names that uses the number.
     pub(crate) fn reusable_from(&self) -> Txg {
-        self.volume.open_txg().next()
+        self.volume.open_txg().next().next()
     }
 }
 

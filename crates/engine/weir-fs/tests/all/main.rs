@@ -7,3 +7,4 @@ mod metadata;
 mod model;
 mod operations;
 mod unnamed;
+mod xattrs;

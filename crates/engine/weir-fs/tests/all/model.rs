@@ -121,7 +121,7 @@ impl Run {
         let (directory, name) = (self.directory(), self.name());
         let is_directory = self.numbers.u32(..4) == 0;
         let kind = if is_directory { NewKind::Directory } else { NewKind::File };
-        let new = NewInode { kind, permissions: 0o640, uid: 3, gid: 4 };
+        let new = NewInode { kind, permissions: 0o640, umask: 0, uid: 3, gid: 4 };
         let made = self.pool.run(self.pool.files.create_inode(ObjectId(directory), &name, &new));
         let exists = self.model[&directory].entries.contains_key(&name);
         assert_eq!(class(&made), if exists { "exists" } else { "ok" });
@@ -145,7 +145,7 @@ impl Run {
 
     fn create_unnamed(&mut self) {
         let directory = self.directory();
-        let new = NewInode { kind: NewKind::File, permissions: 0o600, uid: 3, gid: 4 };
+        let new = NewInode { kind: NewKind::File, permissions: 0o600, umask: 0, uid: 3, gid: 4 };
         let made = self.pool.run(self.pool.files.create_unnamed(ObjectId(directory), &new));
         let inode = ModelInode { permissions: 0o600, opens: 1, ..ModelInode::default() };
         let number = made.unwrap().number.0;

@@ -8,7 +8,7 @@ use crate::common::Pool;
 
 const DISK_BYTES: usize = 128 << 20;
 const FILE: NewInode<'static> =
-    NewInode { kind: NewKind::File, permissions: 0o644, uid: 1, gid: 2 };
+    NewInode { kind: NewKind::File, permissions: 0o644, umask: 0, uid: 1, gid: 2 };
 const RECORD: u64 = 32 << 10;
 const LIMITS: FreeingLimits = FreeingLimits { at_once: 4, part: 10 };
 

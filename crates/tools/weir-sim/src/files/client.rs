@@ -18,7 +18,7 @@ use super::book::{Book, Content, Inode};
 use crate::rng::Rng;
 
 const FILE: NewInode<'static> =
-    NewInode { kind: NewKind::File, permissions: 0o644, uid: 0, gid: 0 };
+    NewInode { kind: NewKind::File, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 const DIRECTORY: NewInode<'static> = NewInode { kind: NewKind::Directory, ..FILE };
 
 pub(super) fn inode_of(found: &Attributes) -> Inode {
