@@ -218,7 +218,7 @@ pub struct Inode {
     pub gid: u32,
     /// Project whose quota the file counts against; 0: none.
     pub project: u32,
-    /// Bits such as *immutable* and *append only*.
+    /// Bits such as [`Self::INHERITS_PROJECT`].
     pub flags: u32,
     /// Number that grows with each change of data or attributes.
     pub change: u64,
@@ -244,6 +244,8 @@ pub struct Inode {
 impl Inode {
     /// Permission bits of a mode, with the set-id bits and the sticky bit.
     pub const PERMISSIONS: u32 = 0o7777;
+    /// Bit of `flags`: new entries of the directory get its project and this bit.
+    pub const INHERITS_PROJECT: u32 = 4;
     /// Size of the fields before the area.
     pub const FIXED_BYTES: usize = 134;
 
@@ -259,7 +261,7 @@ impl Inode {
         field(4, "uid", "owner"),
         field(4, "gid", "group"),
         field(4, "project", "project of the quota, 0: none"),
-        field(4, "flags", "immutable, append only and so on"),
+        field(4, "flags", "4: new entries of the directory inherit its project"),
         field(8, "change", "grows with each change"),
         field(12, "atime", "last read: seconds (i64), nanoseconds (u32)"),
         field(12, "mtime", "last change of data"),

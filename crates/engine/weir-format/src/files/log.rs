@@ -13,6 +13,7 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::files::directory::{DirectoryEntry, EntryKey};
 use crate::files::inode::{Inode, TimeStamp};
+use crate::files::usage::{Limits, OwnerId, OwnerKind};
 use crate::log::OBJECT_TYPE_MIN;
 use crate::object_slot::ObjectSlot;
 
@@ -163,6 +164,13 @@ pub enum FileRecord<'a> {
         /// The time.
         atime: TimeStamp,
     },
+    /// Sets the limits of a user, group or project.
+    SetLimits {
+        /// The owner of files to whom the limits apply.
+        owner: OwnerId,
+        /// The limits.
+        limits: Limits,
+    },
 }
 
 impl Fate {
@@ -281,6 +289,7 @@ impl<'a> FileRecord<'a> {
     const RELEASE: u8 = OBJECT_TYPE_MIN + 9;
     const BEGIN_FREEING: u8 = OBJECT_TYPE_MIN + 10;
     const ACCESS: u8 = OBJECT_TYPE_MIN + 11;
+    const SET_LIMITS: u8 = OBJECT_TYPE_MIN + 12;
 
     /// Layout of the records, for the format documentation.
     pub const FIELDS: &'static [Field] = &[
@@ -296,7 +305,8 @@ impl<'a> FileRecord<'a> {
              inode without the zeros at its end. 21 link: entry. 22 remove: entry, fate. 23 \
              rename: old entry, new entry, replaced inode (0: none), fate. 24 exchange: both \
              entries, other inode. 25 release: nothing. 26 begin freeing: nothing. 27 access: \
-             atime. An entry has directory, key and name; a name or target has its length (u16)",
+             atime. 28 limits: kind (u8: 0 user, 1 group, 2 project), number (u32), blocks, \
+             inodes. An entry has directory, key and name; a name or target has its length (u16)",
         ),
     ];
 
@@ -315,6 +325,7 @@ impl<'a> FileRecord<'a> {
             Self::Release => Self::RELEASE,
             Self::BeginFreeing => Self::BEGIN_FREEING,
             Self::Access { .. } => Self::ACCESS,
+            Self::SetLimits { .. } => Self::SET_LIMITS,
         }
     }
 
@@ -371,6 +382,12 @@ impl<'a> FileRecord<'a> {
             }
             Self::Release | Self::BeginFreeing => {}
             Self::Access { atime } => atime.write(&mut w),
+            Self::SetLimits { owner, limits } => {
+                w.u8(owner.kind.code());
+                w.u32(owner.id);
+                w.u64(limits.blocks);
+                w.u64(limits.inodes);
+            }
         }
         w.0
     }
@@ -415,6 +432,12 @@ impl<'a> FileRecord<'a> {
             Self::RELEASE => Self::Release,
             Self::BEGIN_FREEING => Self::BeginFreeing,
             Self::ACCESS => Self::Access { atime: TimeStamp::read(&mut r)? },
+            Self::SET_LIMITS => {
+                let (code, id) = (r.u8()?, r.u32()?);
+                let kind = OwnerKind::of_code(code).ok_or_else(|| r.bad("kind", code))?;
+                let limits = Limits { blocks: r.u64()?, inodes: r.u64()? };
+                Self::SetLimits { owner: OwnerId { kind, id }, limits }
+            }
             _ => return Err(r.bad("type", kind)),
         };
         r.end("length")?;

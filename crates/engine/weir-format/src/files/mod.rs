@@ -9,6 +9,7 @@ mod acl;
 mod directory;
 mod inode;
 mod log;
+mod usage;
 mod xattrs;
 
 pub use acl::{Acl, AclEntry, AclTag};
@@ -20,4 +21,5 @@ pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};
 pub use log::{
     AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, TARGET_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };
+pub use usage::{Limits, OwnerId, OwnerKind, Usage, UsageBlock};
 pub use xattrs::XattrList;

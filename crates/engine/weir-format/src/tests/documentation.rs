@@ -75,6 +75,7 @@ fn format_documentation_is_up_to_date() {
         ("Filesystem: directory entry", files::DirectoryEntry::FIELDS),
         ("Filesystem: POSIX ACL", files::Acl::FIELDS),
         ("Filesystem: object of large extended attributes", files::XattrList::FIELDS),
+        ("Filesystem: usage of a user, group or project", files::UsageBlock::FIELDS),
         ("Filesystem: payload of a log record", files::FileRecord::FIELDS),
         ("Send stream: begin frame", stream::BEGIN_FIELDS),
         ("Send stream: a change", stream::CHANGE_FIELDS),

@@ -3,9 +3,11 @@
 use proptest::collection::{btree_map, vec};
 
 use super::*;
+use crate::bytes::Writer;
 use crate::files::{
     Acl, AclEntry, AclTag, Area, DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry,
-    EntryKey, EntryList, FileType, Inode, InodeState, TimeStamp, Xattr, XattrList,
+    EntryKey, EntryList, FileType, Inode, InodeState, Limits, OwnerId, OwnerKind,
+    TimeStamp, Usage, UsageBlock, Xattr, XattrList,
 };
 
 const STATES: [InodeState; 4] =
@@ -101,7 +103,7 @@ proptest! {
 
     /// A list is accepted whatever the order of its entries, and is encoded in one order.
     #[test]
-    fn accepted_acl_has_one_encoding(bytes in vec(any::<u8>(), 0..60), entries in acl_entries()) {
+    fn accepted_acl_has_one_encoding(raw in vec(any::<u8>(), 0..60), entries in acl_entries()) {
         let mut w = Writer::default();
         w.u32(2);
         for entry in &entries {
@@ -117,7 +119,7 @@ proptest! {
             w.u16(u16::from(entry.permissions));
             w.u32(code.1);
         }
-        for bytes in [bytes, w.0] {
+        for bytes in [raw, w.0] {
             if let Ok(Some(acl)) = Acl::decode(&bytes) {
                 let encoded = acl.encode();
                 prop_assert_eq!(encoded.len(), bytes.len());
@@ -223,6 +225,30 @@ proptest! {
             prop_assert_eq!(decoded.encode(), block);
         }
     }
+}
+
+#[test]
+fn each_owner_has_one_place_in_the_usage() {
+    let mut places = std::collections::BTreeMap::new();
+    for kind in OwnerKind::ALL {
+        for id in [0, 1, 31, 32, 1000, u32::MAX] {
+            let owner = OwnerId { kind, id };
+            let (block, entry) = owner.block();
+            assert!(block < UsageBlock::BLOCKS_MAX && entry < UsageBlock::ENTRIES);
+            let mut content = UsageBlock::empty();
+            let limits = Limits { blocks: 1, inodes: 2 };
+            let usage = Usage { blocks: 3, inodes: 4, limits };
+            content.0[entry] = usage;
+            let decoded = UsageBlock::decode(&content.encode()).unwrap();
+            assert_eq!(decoded, content);
+            assert!(decoded.owners(block).eq([(owner, usage)]));
+            assert!(places.insert((block, entry), owner).is_none());
+        }
+    }
+    // The fourth place of each number is unused.
+    let mut bytes = UsageBlock::empty().encode();
+    bytes[3 * 32] = 1;
+    assert!(UsageBlock::decode(&bytes).is_err());
 }
 
 #[test]

@@ -6,7 +6,8 @@
 
 use weir_base::{BLOCK_BYTES, ObjectId, Txg};
 use weir_format::files::{
-    AttributeChanges, EntryKey, Fate, FileRecord, Inode, NamedEntry, Stamp, TimeStamp,
+    AttributeChanges, EntryKey, Fate, FileRecord, Inode, Limits, NamedEntry, OwnerId, OwnerKind,
+    Stamp, TimeStamp,
 };
 
 /// Runs the fuzz target on one input.
@@ -67,6 +68,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         FileRecord::Release,
         FileRecord::BeginFreeing,
         FileRecord::Access { atime: stamp.time },
+        FileRecord::SetLimits {
+            owner: OwnerId { kind: OwnerKind::Project, id: 7 },
+            limits: Limits { blocks: 100, inodes: 0 },
+        },
     ];
     let encode = |record: FileRecord<'_>| {
         let mut bytes = vec![record.kind()];
