@@ -12,11 +12,12 @@ use weir_format::files::{Area, EntryList, FileType, Inode, InodeState};
 
 use crate::directory::{Blocks, DirectoryError, Entry, check as check_tree};
 use crate::draft::data::blocks_of;
+use crate::draft::usage::{Charge, UsageChanges, read_usage};
 use crate::draft::xattrs::{read_list, stored_acl};
 use crate::error::FsError;
 use crate::filesystem::content::long_target;
 use crate::filesystem::state::Filesystem;
-use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK, ORPHANS, ROOT};
+use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK, ORPHANS, ROOT, USAGE};
 
 /// A violation that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl Filesystem {
             }
             match known.inode.file_type {
                 FileType::Directory => self.check_directory(&mut check, number).await?,
-                FileType::Regular if number != BITMAP => {
+                FileType::Regular if number != BITMAP && number != USAGE => {
                     self.check_file(&mut check, number).await?;
                 }
                 FileType::SymbolicLink => self.check_link(&mut check, number).await?,
@@ -81,6 +82,7 @@ impl Filesystem {
         }
         check_names(&mut check);
         self.check_bitmap(&mut check).await?;
+        self.check_usage(&mut check).await?;
         Ok(check.findings)
     }
 
@@ -112,7 +114,7 @@ impl Filesystem {
             }
             next = part.next;
         }
-        for fixed in [ROOT, BITMAP, ORPHANS] {
+        for fixed in [ROOT, BITMAP, ORPHANS, USAGE] {
             if !check.inodes.contains_key(&fixed) {
                 check.found(fixed, "the inode is missing");
             }
@@ -294,6 +296,36 @@ impl Filesystem {
             next = part.next;
         }
         Ok(found)
+    }
+
+    /// Compares the usage of all owners with the sums over the inodes.
+    async fn check_usage(&self, check: &mut Check) -> Result<(), FsError> {
+        let mut expected = UsageChanges::new();
+        for (number, known) in &check.inodes {
+            let charge = Charge::of(*number, &known.inode);
+            charge.iter().for_each(|charge| charge.add_to(&mut expected, 1));
+        }
+        for block in self.data_records(USAGE, RecordSize::BLOCK).await? {
+            let content = match read_usage(self.reads(), block).await {
+                Ok(content) => content,
+                Err(error @ FsError::Damaged { .. }) => {
+                    check.found(USAGE, error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for (owner, usage) in content.owners(block) {
+                let sums = expected.remove(&owner).unwrap_or_default();
+                if (usage.blocks.cast_signed(), usage.inodes.cast_signed()) != sums {
+                    check.found(USAGE, format!("the usage of {owner:?} is {usage:?}, not {sums:?}"));
+                }
+            }
+        }
+        expected.retain(|_, sums| *sums != (0, 0));
+        for owner in expected.keys() {
+            check.found(USAGE, format!("the usage of {owner:?} is missing"));
+        }
+        Ok(())
     }
 
     async fn check_bitmap(&self, check: &mut Check) -> Result<(), FsError> {

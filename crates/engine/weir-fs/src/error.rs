@@ -5,6 +5,7 @@
 use weir_base::ObjectId;
 use weir_dataset::DatasetError;
 use weir_format::FormatError;
+use weir_format::files::OwnerKind;
 
 use crate::directory::DirectoryError;
 
@@ -60,6 +61,12 @@ pub enum FsError {
     /// The filesystem does not have this function for the inode (EOPNOTSUPP).
     #[error("not supported: {0}")]
     NotSupported(&'static str),
+    /// A user, group or project would have more blocks or inodes than its limit (EDQUOT).
+    #[error("the quota of the {} is used up", owner_name(*.0))]
+    Quota(OwnerKind),
+    /// The directory passes another project on to its entries (EXDEV).
+    #[error("the directory belongs to another project")]
+    OtherProject,
     /// The inode has no space for the entry or attribute (ENOSPC).
     #[error("no space left: {0}")]
     Full(&'static str),
@@ -74,6 +81,14 @@ pub enum FsError {
     /// The engine failed to read or change the dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+}
+
+fn owner_name(kind: OwnerKind) -> &'static str {
+    match kind {
+        OwnerKind::User => "user",
+        OwnerKind::Group => "group",
+        OwnerKind::Project => "project",
+    }
 }
 
 impl FsError {

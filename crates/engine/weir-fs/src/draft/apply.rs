@@ -70,6 +70,7 @@ impl Draft<'_> {
                 inode.state = InodeState::Freeing;
                 Ok(())
             }
+            FileRecord::SetLimits { owner, limits } => self.set_limits(*owner, *limits).await,
             FileRecord::Access { atime } => {
                 self.change_silently(object).await?.atime = *atime;
                 Ok(())

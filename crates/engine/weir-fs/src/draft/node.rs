@@ -19,6 +19,7 @@ use weir_format::files::{Inode, Stamp};
 
 use crate::directory::NameHash;
 use crate::draft::reads::Reads;
+use crate::draft::usage::Charge;
 use crate::error::FsError;
 use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK, mark_number};
 
@@ -40,6 +41,8 @@ enum Base {
 pub(crate) struct DraftNode {
     pub(crate) size: RecordSize,
     pub(crate) inode: Inode,
+    /// What the inode counted for its owners before the draft; `None` for a new inode.
+    pub(crate) before: Option<Charge>,
     /// True if the inode or its record size changed.
     is_changed: bool,
     /// True if the number becomes unused.
@@ -52,6 +55,11 @@ pub(crate) struct DraftNode {
 }
 
 impl DraftNode {
+    /// True if the number becomes unused.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.is_freed
+    }
+
     /// Changed records, and true for those with data.
     pub(crate) fn changed_records(&self) -> impl Iterator<Item = (u64, bool)> {
         self.records.iter().map(|(record, content)| (*record, content.is_some()))
@@ -87,6 +95,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn add(&mut self, number: ObjectId, size: RecordSize, inode: Inode) {
         let node = DraftNode {
             size,
+            before: Charge::of(number, &inode),
             inode,
             is_changed: false,
             is_freed: false,
@@ -101,7 +110,12 @@ impl<'a> Draft<'a> {
     pub(crate) fn create(&mut self, number: ObjectId, inode: Inode) {
         self.add(number, RecordSize::BLOCK, inode);
         let node = self.nodes.get_mut(&number).expect("just added");
-        (node.base, node.is_changed) = (Base::New, true);
+        (node.base, node.is_changed, node.before) = (Base::New, true, None);
+    }
+
+    /// The inodes that the draft has read, with their changes.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&ObjectId, &DraftNode)> {
+        self.nodes.iter()
     }
 
     /// Returns an inode. Reads it if the draft lacks it.

@@ -80,7 +80,7 @@ impl Filesystem {
         let Some(ReadTime { newest: atime, .. }) = read else { return Ok(()) };
         let record = FileRecord::Access { atime };
         draft.apply(number, &record).await?;
-        self.commit(&draft, Change::inode(number, &record), &mut [&mut locked]).await
+        self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await
     }
 
     /// Stores the atimes that only memory has. A server calls this before it stops.

@@ -143,7 +143,7 @@ impl Filesystem {
         let mut locked = self.lock_for(&mut draft, number).await?;
         let record = record(locked.inode()?.1);
         draft.apply(number, &record).await?;
-        self.commit(&draft, Change::inode(number, &record), &mut [&mut locked]).await?;
+        self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await?;
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 

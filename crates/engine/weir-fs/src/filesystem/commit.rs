@@ -75,17 +75,25 @@ impl Filesystem {
     /// under the lock of the numbers.
     ///
     /// # Errors
-    /// The errors of the engine. Nothing was changed then.
+    /// `Quota`, or the errors of the engine. Nothing was changed then.
     pub(crate) async fn commit(
         &self,
-        draft: &Draft<'_>,
+        draft: &mut Draft<'_>,
         change: Change<'_>,
         locked: &mut [&mut LockedInode],
     ) -> Result<(), FsError> {
         let Change { object, record, order, blocks } = change;
+        let usage = draft.usage_changes();
+        // The lock protects the usage until the engine has its change.
+        let mut usage_lock = None;
+        if !usage.is_empty() {
+            usage_lock = Some(self.usage.lock().await);
+            draft.update_usage(&usage, true).await?;
+        }
         let (kind, payload) = (record.kind(), record.encode(draft.stamp));
         let record = ObjectRecord { object, kind, order, payload, blocks };
         self.volume.change_logged_objects(draft.changes(), record).await?;
+        drop(usage_lock);
         // No await follows, so that the task cannot be cancelled between the two changes.
         for (number, new) in draft.inodes() {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {

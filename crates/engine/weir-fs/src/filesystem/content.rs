@@ -165,7 +165,7 @@ impl Filesystem {
         };
         let record = FileRecord::Write { offset, head, blocks: &[], tail, permissions };
         let change = Change { blocks, ..Change::inode(number, &record) };
-        self.commit(&draft, change, &mut [&mut locked]).await?;
+        self.commit(&mut draft, change, &mut [&mut locked]).await?;
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 

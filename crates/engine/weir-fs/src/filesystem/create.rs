@@ -15,6 +15,7 @@ use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
+use crate::filesystem::quotas::check_project;
 use crate::filesystem::set_id;
 use crate::filesystem::state::{Filesystem, new_inode};
 use crate::layout::{INLINE_BYTES_MAX, LINKS_MAX};
@@ -77,6 +78,11 @@ fn build_inode(
     let (gid, permissions) = set_id::of_new(directory, file_type, asked);
     let mut inode =
         Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
+    if directory.flags & Inode::INHERITS_PROJECT != 0 {
+        let is_directory = file_type == FileType::Directory;
+        inode.project = directory.project;
+        inode.flags |= if is_directory { Inode::INHERITS_PROJECT } else { 0 };
+    }
     inherit_acl(&mut inode, (number, directory), new.umask)?;
     match new.kind {
         NewKind::File => {}
@@ -167,7 +173,7 @@ impl Filesystem {
         draft.apply(number, &record).await?;
         let mut created = self.lock(number).await?;
         let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
-        self.commit(&draft, change, &mut [&mut parent, &mut created]).await?;
+        self.commit(&mut draft, change, &mut [&mut parent, &mut created]).await?;
         numbers.note(draft.number_changes(), self.reusable_from());
         parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
         Ok(Attributes::of(number, created.inode()?.1))
@@ -203,7 +209,7 @@ impl Filesystem {
         draft.apply(number, &record).await?;
         let mut created = self.lock(number).await?;
         let change = Change::namespace(number, &record, vec![number], Vec::new());
-        self.commit(&draft, change, &mut [&mut created]).await?;
+        self.commit(&mut draft, change, &mut [&mut created]).await?;
         created.cached.opens.fetch_add(1, Ordering::AcqRel);
         numbers.note(draft.number_changes(), self.reusable_from());
         parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
@@ -235,11 +241,12 @@ impl Filesystem {
             return Err(FsError::Exists);
         };
         let mut locked = self.lock_for(&mut draft, number).await?;
+        check_project(parent.inode()?.1, locked.inode()?.1)?;
         let _numbers = self.numbers.lock().await;
         let record = FileRecord::Link { entry: named(directory, key, name) };
         draft.apply(number, &record).await?;
         let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
-        self.commit(&draft, change, &mut [&mut parent, &mut locked]).await?;
+        self.commit(&mut draft, change, &mut [&mut parent, &mut locked]).await?;
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 }

@@ -113,7 +113,7 @@ impl Filesystem {
                 let record = FileRecord::BeginFreeing;
                 draft.apply(number, &record).await?;
                 let change = Change::namespace(number, &record, vec![number], Vec::new());
-                self.commit(&draft, change, &mut [&mut locked]).await?;
+                self.commit(&mut draft, change, &mut [&mut locked]).await?;
             }
             (false, _) => return self.release_whole(draft, locked).await,
         }
@@ -131,7 +131,7 @@ impl Filesystem {
         let mut numbers = self.numbers.lock().await;
         draft.apply(number, &record).await?;
         let change = Change::namespace(number, &record, vec![number], vec![number]);
-        self.commit(&draft, change, &mut [&mut locked]).await?;
+        self.commit(&mut draft, change, &mut [&mut locked]).await?;
         numbers.note(draft.number_changes(), self.reusable_from());
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Filesystem {
         let (permissions, bytes) = (inode.permissions, end * size.bytes() as u64);
         let record = FileRecord::Zero { offset: 0, bytes, permissions };
         draft.apply(number, &record).await?;
-        self.commit(&draft, Change::inode(number, &record), &mut [&mut locked]).await?;
+        self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await?;
         Ok(true)
     }
 

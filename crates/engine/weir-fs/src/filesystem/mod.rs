@@ -9,6 +9,7 @@ pub(crate) mod freeing;
 pub(crate) mod list;
 pub(crate) mod mount;
 pub(crate) mod names;
+pub(crate) mod quotas;
 pub(crate) mod set_id;
 pub(crate) mod state;
 pub(crate) mod statistics;

@@ -11,14 +11,14 @@ use tokio::sync::{Mutex, Notify};
 use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_dataset::{Engine, ObjectChange, PropertyChange};
-use weir_format::files::{FileType, Inode};
+use weir_format::files::{FileType, Inode, OwnerId, OwnerKind, UsageBlock};
 
 use crate::directory::NameHash;
 use crate::error::FsError;
 use crate::filesystem::freeing::FreeingLimits;
 use crate::filesystem::state::{Filesystem, Now, new_inode};
 use crate::inodes::InodeCache;
-use crate::layout::{BITMAP, FIRST, Layout, ORPHANS, ROOT};
+use crate::layout::{BITMAP, FIRST, Layout, ORPHANS, ROOT, USAGE};
 
 impl Filesystem {
     /// Creates a filesystem and opens it.
@@ -74,6 +74,7 @@ impl Filesystem {
             hash: NameHash::new(layout.hash_key),
             inodes: InodeCache::new(),
             numbers: Mutex::default(),
+            usage: Mutex::new(()),
             renames: Mutex::new(()),
             atime: SyncMutex::default(),
             freeing_limits: SyncMutex::new(limits),
@@ -94,6 +95,7 @@ impl Filesystem {
             (ROOT, FileType::Directory, 2),
             (BITMAP, FileType::Regular, 1),
             (ORPHANS, FileType::Directory, 2),
+            (USAGE, FileType::Regular, 1),
         ];
         let mut changes = Vec::new();
         for (object, file_type, nlink) in fixed {
@@ -104,6 +106,14 @@ impl Filesystem {
         bits.iter_mut().take((FIRST.0 / 8) as usize).for_each(|byte| *byte = 0xFF);
         let blocks = vec![Block::copy_of(&bits)];
         changes.push(ObjectChange::Write { object: BITMAP, size, record: 0, blocks });
+        // The root directory belongs to user 0 and group 0.
+        let mut usage = UsageBlock::empty();
+        for kind in [OwnerKind::User, OwnerKind::Group] {
+            let (_, entry) = OwnerId { kind, id: 0 }.block();
+            usage.0.get_mut(entry).expect("a place in the block").inodes = 1;
+        }
+        let blocks = vec![Block::copy_of(&usage.encode())];
+        changes.push(ObjectChange::Write { object: USAGE, size, record: 0, blocks });
         Ok(self.volume.change_objects(changes).await?)
     }
 }

@@ -15,6 +15,7 @@ use crate::draft::entries::check_name;
 use crate::draft::node::{Draft, DraftNode};
 use crate::error::FsError;
 use crate::filesystem::commit::Change;
+use crate::filesystem::quotas::check_project;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::CachedInode;
 use crate::layout::ROOT;
@@ -95,7 +96,7 @@ impl Filesystem {
         draft.apply(number, &record).await?;
         let names = vec![number, directory];
         let change = Change::namespace(number, &record, names, ends(number, fate));
-        self.commit(&draft, change, &mut [&mut parent, &mut locked]).await?;
+        self.commit(&mut draft, change, &mut [&mut parent, &mut locked]).await?;
         self.note_freed(&mut numbers, &draft, fate);
         Ok(())
     }
@@ -148,6 +149,13 @@ impl Filesystem {
         for number in renamed {
             locked.push(self.lock_for(&mut draft, number).await?);
         }
+        let moves = [(to, Some(moved)), (from, target.filter(|_| mode == RenameMode::Exchange))];
+        for (directory, inode) in moves {
+            if let Some(inode) = inode {
+                let directory = draft.node(directory).await?.inode.clone();
+                check_project(&directory, &draft.node(inode).await?.inode)?;
+            }
+        }
         let old_entry = named(from, source.key, old_name);
         let new_entry = named(to, key, new_name);
         let mut numbers = self.numbers.lock().await;
@@ -168,7 +176,7 @@ impl Filesystem {
         let names = [moved, from, to].into_iter().chain(target).collect();
         let ended = replaced.map_or_else(Vec::new, |(number, fate)| ends(number, fate));
         let change = Change::namespace(moved, &record, names, ended);
-        self.commit(&draft, change, &mut locked.iter_mut().collect::<Vec<_>>()).await?;
+        self.commit(&mut draft, change, &mut locked.iter_mut().collect::<Vec<_>>()).await?;
         self.note_freed(&mut numbers, &draft, replaced.map_or(Fate::Named, |(_, fate)| fate));
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct Filesystem {
     pub(crate) inodes: InodeCache,
     /// Lock for the allocation of numbers and for the directory of orphans.
     pub(crate) numbers: Mutex<Numbers>,
+    /// Lock for the usage of users, groups and projects. It is the last lock that a change takes.
+    pub(crate) usage: Mutex<()>,
     /// Held by renames between two directories, which change the tree of directories.
     pub(crate) renames: Mutex<()>,
     pub(crate) atime: SyncMutex<AtimePolicy>,

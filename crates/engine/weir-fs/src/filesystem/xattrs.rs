@@ -169,7 +169,7 @@ impl Filesystem {
         };
         let record = FileRecord::SetXattr { name, value, object };
         draft.apply(number, &record).await?;
-        self.commit(&draft, Change::inode(number, &record), &mut [&mut locked]).await?;
+        self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await?;
         numbers.note(draft.number_changes(), self.reusable_from());
         Ok(())
     }

@@ -6,5 +6,6 @@ mod common;
 mod metadata;
 mod model;
 mod operations;
+mod quotas;
 mod unnamed;
 mod xattrs;
