@@ -67,6 +67,9 @@ pub enum FsError {
     /// The directory passes another project on to its entries (EXDEV).
     #[error("the directory belongs to another project")]
     OtherProject,
+    /// Clients have the maximum number of files open (ENFILE).
+    #[error("too many files are open")]
+    TooManyOpens,
     /// The inode has no space for the entry or attribute (ENOSPC).
     #[error("no space left: {0}")]
     Full(&'static str),

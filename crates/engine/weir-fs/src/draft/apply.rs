@@ -9,6 +9,7 @@ use weir_format::files::{
     AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
     InodeState, NamedEntry,
 };
+use weir_pool::PlantedBug;
 
 use crate::directory::Probe;
 use crate::draft::entries::Directory;
@@ -37,7 +38,12 @@ impl Draft<'_> {
                 self.apply_write(object, (*offset, &data), *permissions).await
             }
             FileRecord::Zero { offset, bytes, permissions } => {
+                let blocks = self.node(object).await?.inode.blocks;
                 self.punch(object, *offset, *bytes).await?;
+                let is_removed = self.node(object).await?.inode.state == InodeState::Freeing;
+                if is_removed && self.reads.bug() == PlantedBug::FreedPartStillCounted {
+                    self.node(object).await?.inode.blocks = blocks;
+                }
                 self.note_new_data(object, *permissions).await
             }
             FileRecord::SetAttributes(changes) => self.set_attributes(object, changes).await,
@@ -94,7 +100,10 @@ impl Draft<'_> {
         let time = self.stamp.time;
         let inode = self.change(file).await?;
         inode.mtime = time;
-        if inode.permissions == permissions { Ok(()) } else { self.set_permissions(file, permissions).await }
+        match inode.permissions == permissions {
+            true => Ok(()),
+            false => self.set_permissions(file, permissions).await,
+        }
     }
 
     async fn set_attributes(
@@ -254,6 +263,10 @@ impl Draft<'_> {
         match fate {
             Fate::Named => Ok(()),
             Fate::Orphan => self.add_orphan(number, InodeState::Orphan).await,
+            Fate::Freeing if self.reads.bug() == PlantedBug::RemovedFileForgotten => {
+                self.change(number).await?.state = InodeState::Freeing;
+                Ok(())
+            }
             Fate::Freeing => self.add_orphan(number, InodeState::Freeing).await,
             Fate::Freed => self.free(number).await,
         }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_format::files::{Inode, InodeState, Limits, OwnerId, OwnerKind, Usage, UsageBlock};
+use weir_pool::PlantedBug;
 
 use crate::draft::node::{Draft, DraftNode};
 use crate::draft::reads::Reads;
@@ -93,7 +94,12 @@ impl Draft<'_> {
         let mut changes = UsageChanges::new();
         for (number, node) in self.nodes() {
             let DraftNode { before, inode, .. } = node;
-            let after = if node.is_freed() { None } else { Charge::of(*number, inode) };
+            let mut after = if node.is_freed() { None } else { Charge::of(*number, inode) };
+            if self.reads.bug() == PlantedBug::UsageStaysAtOldOwner
+                && let (Some(after), Some(before)) = (&mut after, before)
+            {
+                after.owners = before.owners;
+            }
             if *before != after {
                 before.iter().for_each(|charge| charge.add_to(&mut changes, -1));
                 after.iter().for_each(|charge| charge.add_to(&mut changes, 1));

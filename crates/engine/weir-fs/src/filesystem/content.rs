@@ -3,7 +3,6 @@
 //! Invariant: an open inode exists until its last close.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
@@ -37,13 +36,13 @@ impl Filesystem {
     /// Opens an inode: it exists until the last [`Self::close`], even without a name.
     ///
     /// # Errors
-    /// `Stale` if no inode has the number.
+    /// `Stale` if no inode has the number; `TooManyOpens`.
     #[boxed(?Send)]
     pub async fn open_inode(&self, number: ObjectId) -> Result<Attributes, FsError> {
         let cached = self.inode(number)?;
         let slot = self.read_lock(number).await?;
         let attributes = Attributes::of(number, &with_read_time(slot.used()?.1, &cached));
-        cached.opens.fetch_add(1, Ordering::AcqRel);
+        self.inodes.new_handle()?.give_to(&cached);
         Ok(attributes)
     }
 
@@ -56,7 +55,7 @@ impl Filesystem {
     pub async fn close(&self, number: ObjectId) -> Result<(), FsError> {
         let cached = self.inode(number)?;
         let slot = cached.slot.write().await;
-        let left = cached.opens.fetch_sub(1, Ordering::AcqRel) - 1;
+        let left = self.inodes.close(&cached);
         let is_orphan = slot.used().is_ok_and(|(_, inode)| inode.state != InodeState::Named);
         drop(slot);
         if left == 0 && is_orphan { self.release(number).await } else { Ok(()) }

@@ -196,6 +196,7 @@ impl Filesystem {
         if new.kind != NewKind::File {
             return Err(FsError::Invalid("only a file can have no name"));
         }
+        let handle = self.inodes.new_handle()?;
         let mut draft = self.draft();
         let parent = self.lock(directory).await?;
         let (_, parent_inode) = parent.inode()?;
@@ -210,7 +211,7 @@ impl Filesystem {
         let mut created = self.lock(number).await?;
         let change = Change::namespace(number, &record, vec![number], Vec::new());
         self.commit(&mut draft, change, &mut [&mut created]).await?;
-        created.cached.opens.fetch_add(1, Ordering::AcqRel);
+        handle.give_to(&created.cached);
         numbers.note(draft.number_changes(), self.reusable_from());
         parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
         Ok(Attributes::of(number, created.inode()?.1))

@@ -47,6 +47,17 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
+    /// Sets the memory for inodes that no client has open, in bytes. The server takes it from its
+    /// memory budget.
+    pub fn set_memory(&self, bytes: u64) {
+        self.inodes.set_memory(bytes);
+    }
+
+    /// Number of inodes in memory.
+    pub fn inodes_in_memory(&self) -> usize {
+        self.inodes.count()
+    }
+
     pub(crate) fn reads(&self) -> Reads<'_> {
         Reads::Client(&self.volume)
     }

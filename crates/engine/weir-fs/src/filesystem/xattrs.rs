@@ -174,6 +174,15 @@ impl Filesystem {
         Ok(())
     }
 
+    /// True if the inode has an object of its own for attributes that do not fit into it.
+    ///
+    /// # Errors
+    /// `Stale`.
+    #[boxed(?Send)]
+    pub async fn has_large_xattrs(&self, number: ObjectId) -> Result<bool, FsError> {
+        self.with_inode(number, |inode| inode.attributes.0 > 0).await
+    }
+
     /// Returns the access ACL of an inode; `None` if the permission bits are its only rights.
     ///
     /// # Errors

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use weir_base::ObjectId;
-use weir_format::files::FileType;
+use weir_format::files::{Acl, AclEntry, AclTag, FileType};
 use weir_fs::{FreeingLimits, FsError, NewInode, NewKind, RenameMode, SetAttributes};
 
 use crate::common::Pool;
 
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const DISK_BYTES: usize = 256 << 20;
 
 /// Limits under which a file of two records is large.
@@ -30,6 +31,7 @@ struct ModelInode {
     content: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     permissions: u32,
+    acl: Option<Acl>,
     links: u32,
     opens: u32,
 }
@@ -307,7 +309,10 @@ impl Run {
         if !refused {
             let inode = self.model.get_mut(&number).expect("the inode");
             match (permissions, size) {
-                (Some(bits), _) => inode.permissions = bits,
+                (Some(bits), _) => {
+                    inode.permissions = bits;
+                    inode.acl.iter_mut().for_each(|acl| acl.set_mode(bits));
+                }
                 (None, Some(_)) => inode.clear_set_id(),
                 (None, None) => {}
             }
@@ -320,13 +325,17 @@ impl Run {
     fn set_xattr(&mut self) {
         let Some(number) = self.any(|_| true) else { return };
         let name = format!("user.{}", self.numbers.u32(..4)).into_bytes();
-        let length = self.numbers.usize(..120);
-        let value = self.numbers.bool().then(|| vec![self.numbers.u8(..); length]);
+        let length = [120, 1_000, 6_000, 65_537][self.numbers.usize(..4)];
+        let length = self.numbers.usize(..length);
+        let value = self.numbers.u32(..3) > 0;
+        let value = value.then(|| vec![self.numbers.u8(..); length]);
         let set = self.pool.files.set_xattr(ObjectId(number), &name, value.as_deref());
         let set = self.pool.run(set);
         let inode = self.model.get_mut(&number).expect("the inode");
         if class(&set) == "full" {
-            assert!(inode.is_directory, "the content of a file gives its space");
+            let others = inode.xattrs.iter().filter(|(other, _)| **other != name);
+            let used: usize = others.map(|(_, value)| value.len()).sum();
+            assert!(used + length > 250_000, "the attributes have 256 KiB");
             return;
         }
         let exists = inode.xattrs.contains_key(&name);
@@ -336,6 +345,32 @@ impl Run {
             Some(value) => _ = inode.xattrs.insert(name, value),
             None => _ = inode.xattrs.remove(&name),
         }
+    }
+
+    fn set_acl(&mut self) {
+        let Some(number) = self.any(|_| true) else { return };
+        let mut entry = |tag| AclEntry { tag, permissions: self.numbers.u8(..8) };
+        let tags = [AclTag::Owner, AclTag::OwningGroup, AclTag::Other];
+        let mut entries: Vec<AclEntry> = tags.into_iter().map(&mut entry).collect();
+        let named = [AclTag::User(5), AclTag::Mask].map(entry);
+        let kind = self.numbers.u32(..3);
+        entries.extend(named.into_iter().filter(|_| kind > 0));
+        let acl = (self.numbers.u32(..4) > 0).then(|| Acl::new(entries).unwrap());
+        let value = acl.as_ref().map(Acl::encode);
+        let set = self.pool.files.set_xattr(ObjectId(number), ACCESS_ACL, value.as_deref());
+        self.pool.run(set).unwrap();
+        let inode = self.model.get_mut(&number).expect("the inode");
+        inode.permissions = inode.permissions & !0o777
+            | acl.as_ref().map_or(inode.permissions & 0o777, Acl::mode);
+        inode.acl = acl.filter(|acl| !acl.is_minimal());
+    }
+
+    fn set_owner(&mut self) {
+        let Some(number) = self.any(|_| true) else { return };
+        let mut id = || Some(self.numbers.u32(..3));
+        let [uid, gid, project] = [id(), id(), id()];
+        let changes = SetAttributes { uid, gid, project, ..SetAttributes::default() };
+        self.pool.run(self.pool.files.set_attributes(ObjectId(number), &changes, false)).unwrap();
     }
 
     fn open_or_close(&mut self) {
@@ -378,7 +413,10 @@ impl Run {
         assert_eq!(found.file_type == FileType::Directory, inode.is_directory, "{number}");
         let links = (found.nlink, found.permissions);
         assert_eq!(links, (inode.links, inode.permissions), "inode {number}");
+        assert_eq!(pool.run(files.access_acl(id)).unwrap(), inode.acl, "ACL of inode {number}");
         let names = pool.run(files.xattr_names(id)).unwrap();
+        let names = names.into_iter().filter(|name| **name != *ACCESS_ACL);
+        let names: Vec<_> = names.collect();
         assert!(names.iter().map(|name| &**name).eq(inode.xattrs.keys().map(|name| &**name)));
         for (name, value) in &inode.xattrs {
             assert_eq!(&pool.run(files.xattr(id, name)).unwrap(), value);
@@ -427,7 +465,9 @@ impl Run {
             55..75 => self.write(),
             75..80 => self.punch(),
             80..87 => self.set_attributes(),
-            87..92 => self.set_xattr(),
+            87..90 => self.set_xattr(),
+            90 => self.set_acl(),
+            91 => self.set_owner(),
             92..97 => self.open_or_close(),
             97 => self.sync(),
             98 => {
@@ -465,6 +505,9 @@ fn random_operations_match_a_model_across_crashes() {
         // Nothing is left of the removed files.
         run.pool.run(run.pool.files.free_removed()).unwrap();
         let used = run.pool.run(run.pool.files.statistics()).unwrap().files;
-        assert_eq!(used, 15 + run.model.len() as u64, "internal inodes and those of clients");
+        let has_object = |number| run.pool.run(run.pool.files.has_large_xattrs(ObjectId(number)));
+        let objects = run.model.keys().filter(|number| has_object(**number).unwrap()).count();
+        let expected = 15 + run.model.len() + objects;
+        assert_eq!(used, expected as u64, "internal inodes, those of clients, and attributes");
     }
 }

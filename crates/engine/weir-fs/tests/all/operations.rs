@@ -183,6 +183,41 @@ fn operations_on_the_wrong_type_are_refused() {
     pool.check();
 }
 
+#[test]
+fn number_of_open_files_is_limited() {
+    let pool = Pool::new(DISK_BYTES);
+    let file = create(&pool, ROOT, "f", &FILE);
+    let open = || pool.run(pool.files.open_inode(file)).map(drop);
+    for _ in 0..1 << 16 {
+        open().unwrap();
+    }
+    for _ in 0..3 {
+        assert!(matches!(open(), Err(FsError::TooManyOpens)));
+        let unnamed = pool.run(pool.files.create_unnamed(ROOT, &FILE));
+        assert!(matches!(unnamed, Err(FsError::TooManyOpens)));
+    }
+    pool.run(pool.files.close(file)).unwrap();
+    open().unwrap();
+    assert!(open().is_err());
+}
+
+#[test]
+fn unused_inodes_leave_the_memory() {
+    let pool = Pool::new(DISK_BYTES);
+    pool.files.set_memory(100 * 1536);
+    let open = create(&pool, ROOT, "open", &FILE);
+    pool.run(pool.files.open_inode(open)).unwrap();
+    pool.run(pool.files.remove(ROOT, b"open", false)).unwrap();
+    for n in 0..1_000 {
+        create(&pool, ROOT, &format!("f{n}"), &FILE);
+    }
+    let count = pool.files.inodes_in_memory();
+    assert!(count <= 200, "{count} inodes");
+    pool.run(pool.files.close(open)).unwrap();
+    assert!(matches!(pool.run(pool.files.attributes(open)), Err(FsError::Stale)));
+    pool.check();
+}
+
 // Regression: the check read the bitmap of all numbers up to the largest inode.
 #[test]
 fn check_of_an_inode_with_a_huge_number_ends() {

@@ -12,11 +12,13 @@ use std::sync::Arc;
 
 use weir_base::ObjectId;
 use weir_dataset::Engine;
+use weir_format::files::{Acl, AclEntry, AclTag};
 use weir_fs::{Attributes, Filesystem, FsError, NewInode, NewKind, RenameMode, SetAttributes};
 
 use super::book::{Book, Content, Inode};
 use crate::rng::Rng;
 
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const FILE: NewInode<'static> =
     NewInode { kind: NewKind::File, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 const DIRECTORY: NewInode<'static> = NewInode { kind: NewKind::Directory, ..FILE };
@@ -61,7 +63,7 @@ impl Client {
     }
 
     pub(super) async fn step(&mut self) -> Result<(), String> {
-        let done = match self.rng.below(26) {
+        let done = match self.rng.below(29) {
             0..5 => self.create().await,
             5..8 => self.rename().await,
             8..10 => self.remove().await,
@@ -72,8 +74,11 @@ impl Client {
             20 => self.link().await,
             21 => self.use_removed_file().await,
             22..24 => self.set_xattr().await,
+            24 => self.set_acl().await,
+            25 => self.set_permissions().await,
+            26 => self.set_owner().await,
             // A commit, so that later changes replace committed content.
-            24 => self.engine.commit().await.map_err(FsError::from),
+            27 => self.engine.commit().await.map_err(FsError::from),
             _ => self.sync().await,
         };
         match done {
@@ -146,6 +151,41 @@ impl Client {
         let removed = self.remove().await;
         self.files.close(ObjectId(inode.0)).await?;
         removed
+    }
+
+    async fn set_acl(&mut self) -> Result<(), FsError> {
+        let Some(inode) = self.file() else { return Ok(()) };
+        let tags = [AclTag::Owner, AclTag::OwningGroup, AclTag::Other, AclTag::Mask];
+        let tags = tags.into_iter().chain((0..self.rng.below(44)).map(|id| AclTag::User(id as u32)));
+        let entry = |tag| AclEntry { tag, permissions: self.rng.below(8) as u8 };
+        let acl = Acl::new(tags.map(entry).collect()).expect("a complete list").encode();
+        self.files.set_xattr(ObjectId(inode.0), ACCESS_ACL, Some(&acl)).await?;
+        self.changed(inode, |content| _ = content.xattrs.insert(ACCESS_ACL.to_vec(), acl));
+        Ok(())
+    }
+
+    async fn set_permissions(&mut self) -> Result<(), FsError> {
+        let Some(inode) = self.file() else { return Ok(()) };
+        let mode = self.rng.below(0o1000) as u32;
+        let changes = SetAttributes { permissions: Some(mode), ..SetAttributes::default() };
+        self.files.set_attributes(ObjectId(inode.0), &changes, false).await?;
+        self.changed(inode, |content| {
+            let acl = content.xattrs.get_mut(ACCESS_ACL);
+            let decoded = acl.as_deref().and_then(|acl| Acl::decode(acl).ok().flatten());
+            if let (Some(acl), Some(mut decoded)) = (acl, decoded) {
+                decoded.set_mode(mode);
+                *acl = decoded.encode();
+            }
+        });
+        Ok(())
+    }
+
+    /// The check compares the usage of the owners with the inodes.
+    async fn set_owner(&mut self) -> Result<(), FsError> {
+        let Some(inode) = self.file() else { return Ok(()) };
+        let uid = Some(self.rng.below(3) as u32);
+        let changes = SetAttributes { uid, ..SetAttributes::default() };
+        self.files.set_attributes(ObjectId(inode.0), &changes, false).await.map(drop)
     }
 
     async fn set_xattr(&mut self) -> Result<(), FsError> {

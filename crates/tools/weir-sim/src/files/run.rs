@@ -137,8 +137,12 @@ async fn free_removed(engine: &Engine, files: &Filesystem, names: &Names) -> Res
     }
     check(engine, files).await?;
     let named: BTreeSet<Inode> = names.values().copied().collect();
+    let mut expected = INTERNAL_INODES + named.len() as u64;
+    for (number, _) in named {
+        let inode = files.has_large_xattrs(ObjectId(number)).await;
+        expected += u64::from(inode.map_err(|error| error.to_string())?);
+    }
     let used = files.statistics().await.map_err(|error| error.to_string())?.files;
-    let expected = INTERNAL_INODES + named.len() as u64;
     if used == expected { Ok(()) } else { Err(format!("{used} inodes instead of {expected}")) }
 }
 
