@@ -8,13 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::TreeRoot;
-use weir_format::files::{EntryList, FileType, Inode, InodeState};
+use weir_format::files::{Area, EntryList, FileType, Inode, InodeState};
 
 use crate::directory::{Blocks, DirectoryError, Entry, check as check_tree};
 use crate::draft::data::blocks_of;
+use crate::draft::usage::{Charge, UsageChanges, read_usage};
+use crate::draft::xattrs::{read_list, stored_acl};
 use crate::error::FsError;
+use crate::filesystem::content::long_target;
 use crate::filesystem::state::Filesystem;
-use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK, ORPHANS, ROOT};
+use crate::layout::{BITMAP, FIRST, NUMBERS_PER_BLOCK, ORPHANS, ROOT, USAGE};
 
 /// A violation that a check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ struct Known {
     names: u64,
     subdirectories: u64,
     orphan_names: u64,
+    /// Inodes that have the object as the object of their attributes.
+    attribute_owners: u64,
 }
 
 /// State of a check.
@@ -61,17 +66,23 @@ impl Filesystem {
         self.read_inodes(&mut check).await?;
         let directories: Vec<ObjectId> = check.inodes.keys().copied().collect();
         for number in directories {
+            self.check_attributes(&mut check, number).await?;
             let known = check.inodes.get(&number).expect("a key of the map");
+            if known.inode.state == InodeState::Attributes {
+                continue;
+            }
             match known.inode.file_type {
                 FileType::Directory => self.check_directory(&mut check, number).await?,
-                FileType::Regular if number != BITMAP => {
+                FileType::Regular if number != BITMAP && number != USAGE => {
                     self.check_file(&mut check, number).await?;
                 }
+                FileType::SymbolicLink => self.check_link(&mut check, number).await?,
                 _ => {}
             }
         }
         check_names(&mut check);
         self.check_bitmap(&mut check).await?;
+        self.check_usage(&mut check).await?;
         Ok(check.findings)
     }
 
@@ -86,7 +97,14 @@ impl Filesystem {
                 match self.reads().inode(number).await {
                     Ok(Some((size, inode))) => {
                         let (names, subdirectories, orphan_names) = (0, 0, 0);
-                        let known = Known { size, inode, names, subdirectories, orphan_names };
+                        let known = Known {
+                            size,
+                            inode,
+                            names,
+                            subdirectories,
+                            orphan_names,
+                            attribute_owners: 0,
+                        };
                         check.inodes.insert(number, known);
                     }
                     Ok(None) => check.found(number, "its slot is used and has no inode"),
@@ -96,7 +114,7 @@ impl Filesystem {
             }
             next = part.next;
         }
-        for fixed in [ROOT, BITMAP, ORPHANS] {
+        for fixed in [ROOT, BITMAP, ORPHANS, USAGE] {
             if !check.inodes.contains_key(&fixed) {
                 check.found(fixed, "the inode is missing");
             }
@@ -202,6 +220,68 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Checks the ACLs and the object of attributes of an inode.
+    async fn check_attributes(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
+        let inode = &check.inodes.get(&number).expect("the caller has it").inode;
+        let Area { access_acl, default_acl, xattrs, .. } = inode.area.clone();
+        let (object, permissions) = (inode.attributes, inode.permissions);
+        match (stored_acl(number, access_acl.as_deref()), access_acl) {
+            (Ok(None), _) => {}
+            (Ok(Some(acl)), Some(bytes)) if acl.encode() == *bytes && !acl.is_minimal() => {
+                if acl.mode() != permissions & 0o777 {
+                    check.found(number, "its permission bits are not those of its ACL");
+                }
+            }
+            _ => check.found(number, "its access ACL is damaged"),
+        }
+        if stored_acl(number, default_acl.as_deref()).is_err() {
+            check.found(number, "its default ACL is damaged");
+        }
+        if object.0 == 0 {
+            return Ok(());
+        }
+        let Some(known) = check.inodes.get_mut(&object) else {
+            check.found(number, "its object of attributes is missing");
+            return Ok(());
+        };
+        known.attribute_owners += 1;
+        let blocks = self.data_records(object, RecordSize::BLOCK).await?;
+        let last = blocks.last().map_or(0, |last| last + 1);
+        let known = check.inodes.get(&object).expect("just found");
+        if known.inode.blocks != known.inode.size.div_ceil(BLOCK_BYTES as u64)
+            || last > known.inode.blocks
+        {
+            check.found(object, "its number of blocks is wrong");
+        }
+        match read_list(self.reads(), number, object).await {
+            Ok(list) if list.as_slice().is_empty() => check.found(object, "it has no attributes"),
+            Ok(list) if xattrs.iter().any(|xattr| list.get(&xattr.name).is_some()) => {
+                check.found(number, "it has an attribute twice");
+            }
+            Ok(_) => {}
+            Err(error @ FsError::Damaged { .. }) => check.found(number, error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn check_link(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
+        let inode = check.inodes.get(&number).expect("the caller has it").inode.clone();
+        let (blocks, is_valid) = match &inode.area.target {
+            Some(target) => (0, !target.is_empty() && !target.contains(&0)),
+            None => {
+                let block = self.reads().record(number, RecordSize::BLOCK, 0).await?;
+                let block = block.as_deref().and_then(<[_]>::first);
+                (1, long_target(&inode, block).is_some())
+            }
+        };
+        let inline = inode.area.target.as_ref().map(|target| target.len() as u64);
+        if !is_valid || inline.is_some_and(|bytes| bytes != inode.size) || inode.blocks != blocks {
+            check.found(number, "the target of the symbolic link is damaged");
+        }
+        Ok(())
+    }
+
     /// Numbers of all records with data.
     async fn data_records(
         &self,
@@ -216,6 +296,36 @@ impl Filesystem {
             next = part.next;
         }
         Ok(found)
+    }
+
+    /// Compares the usage of all owners with the sums over the inodes.
+    async fn check_usage(&self, check: &mut Check) -> Result<(), FsError> {
+        let mut expected = UsageChanges::new();
+        for (number, known) in &check.inodes {
+            let charge = Charge::of(*number, &known.inode);
+            charge.iter().for_each(|charge| charge.add_to(&mut expected, 1));
+        }
+        for block in self.data_records(USAGE, RecordSize::BLOCK).await? {
+            let content = match read_usage(self.reads(), block).await {
+                Ok(content) => content,
+                Err(error @ FsError::Damaged { .. }) => {
+                    check.found(USAGE, error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for (owner, usage) in content.owners(block) {
+                let sums = expected.remove(&owner).unwrap_or_default();
+                if (usage.blocks.cast_signed(), usage.inodes.cast_signed()) != sums {
+                    check.found(USAGE, format!("the usage of {owner:?} is {usage:?}, not {sums:?}"));
+                }
+            }
+        }
+        expected.retain(|_, sums| *sums != (0, 0));
+        for owner in expected.keys() {
+            check.found(USAGE, format!("the usage of {owner:?} is missing"));
+        }
+        Ok(())
     }
 
     async fn check_bitmap(&self, check: &mut Check) -> Result<(), FsError> {
@@ -244,7 +354,7 @@ fn check_names(check: &mut Check) {
     let mut below_root = BTreeSet::from([ROOT]);
     let mut findings = Vec::new();
     for (number, known) in &check.inodes {
-        let Known { inode, names, subdirectories, orphan_names, .. } = known;
+        let Known { inode, names, subdirectories, orphan_names, attribute_owners, .. } = known;
         let mut found = |what: &str| {
             findings.push(Finding { inode: number.0, what: what.to_owned() });
         };
@@ -260,6 +370,14 @@ fn check_names(check: &mut Check) {
             found("its number of links is wrong");
         }
         match inode.state {
+            InodeState::Attributes if *attribute_owners != 1 || *names + *orphan_names > 0 => {
+                found("the object of attributes has a name or lacks its owner");
+            }
+            InodeState::Named | InodeState::Orphan | InodeState::Freeing
+                if *attribute_owners > 0 =>
+            {
+                found("it is the object of attributes of an inode");
+            }
             InodeState::Named if *names == 0 => found("no directory has its name"),
             InodeState::Named if *orphan_names > 0 => found("it has a name and is an orphan"),
             InodeState::Orphan | InodeState::Freeing if *names > 0 || *orphan_names != 1 => {

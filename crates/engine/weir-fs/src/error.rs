@@ -5,6 +5,7 @@
 use weir_base::ObjectId;
 use weir_dataset::DatasetError;
 use weir_format::FormatError;
+use weir_format::files::OwnerKind;
 
 use crate::directory::DirectoryError;
 
@@ -48,6 +49,27 @@ pub enum FsError {
     /// No extended attribute has the name (ENODATA).
     #[error("no such extended attribute")]
     NoAttribute,
+    /// An extended attribute with the name exists (EEXIST), and the caller wanted a new one.
+    #[error("the extended attribute exists")]
+    AttributeExists,
+    /// The value of an extended attribute has more than 64 KiB (E2BIG).
+    #[error("the value of the extended attribute is too large")]
+    AttributeTooLarge,
+    /// The permissions of the inode do not allow the operation (EACCES).
+    #[error("permission denied: {0}")]
+    AccessDenied(&'static str),
+    /// The filesystem does not have this function for the inode (EOPNOTSUPP).
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    /// A user, group or project would have more blocks or inodes than its limit (EDQUOT).
+    #[error("the quota of the {} is used up", owner_name(*.0))]
+    Quota(OwnerKind),
+    /// The directory passes another project on to its entries (EXDEV).
+    #[error("the directory belongs to another project")]
+    OtherProject,
+    /// Clients have the maximum number of files open (ENFILE).
+    #[error("too many files are open")]
+    TooManyOpens,
     /// The inode has no space for the entry or attribute (ENOSPC).
     #[error("no space left: {0}")]
     Full(&'static str),
@@ -62,6 +84,14 @@ pub enum FsError {
     /// The engine failed to read or change the dataset.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+}
+
+fn owner_name(kind: OwnerKind) -> &'static str {
+    match kind {
+        OwnerKind::User => "user",
+        OwnerKind::Group => "group",
+        OwnerKind::Project => "project",
+    }
 }
 
 impl FsError {

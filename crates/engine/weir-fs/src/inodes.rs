@@ -8,21 +8,26 @@
 //! - an inode that a client has open stays in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use weir_base::hash::HashMap;
 use weir_base::{ObjectId, RecordSize};
-use weir_format::files::Inode;
+use weir_format::files::{Inode, InodeState};
 
 use crate::draft::reads::Reads;
 use crate::error::FsError;
+use crate::filesystem::atime::ReadTime;
 
 /// Number of independently locked parts of the cache.
 const SHARDS: usize = 64;
-/// Maximum number of inodes in a part before it evicts the unused ones: 64 Ki in all, about 40 MiB.
-const SHARD_INODES_MAX: usize = 1024;
+/// Memory of an inode with its area and its lock, in bytes.
+const INODE_BYTES: u64 = 1536;
+/// Memory of the inodes of a filesystem until the server sets its share of the memory budget.
+const MEMORY_BYTES: u64 = 64 << 20;
+/// Maximum number of open handles of a filesystem.
+const OPENS_MAX: usize = 64 << 10;
 
 /// Content of a slot.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +47,23 @@ pub(crate) struct CachedInode {
     pub(crate) slot: Arc<RwLock<Slot>>,
     /// Number of open handles. Changes only under the lock of the slot.
     pub(crate) opens: AtomicU32,
+    /// Time of the last read, if the inode in the dataset has an older one. Changes only under the
+    /// lock of the slot.
+    pub(crate) read_time: Mutex<Option<ReadTime>>,
     /// For a directory: preferred inode number of its next entry.
     pub(crate) next_number: AtomicU64,
+}
+
+impl CachedInode {
+    /// Counts a handle that a client opened. The caller holds the lock of the slot.
+    fn open(&self) {
+        self.opens.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// True if a client has the inode open. Changes only under the lock of the slot.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Acquire) > 0
+    }
 }
 
 /// An inode whose lock the holder has for writing.
@@ -67,17 +87,29 @@ impl LockedInode {
     /// The inode with its record size.
     ///
     /// # Errors
-    /// `Stale` if the number is unused.
+    /// `Stale` if the number is unused, or the inode is being freed.
     pub(crate) fn inode(&self) -> Result<(RecordSize, &Inode), FsError> {
         self.slot.used()
     }
 }
 
 impl Slot {
+    /// The inode for a client.
+    ///
+    /// # Errors
+    /// `Stale` if the number is unused, or the inode is being freed.
     pub(crate) fn used(&self) -> Result<(RecordSize, &Inode), FsError> {
+        let is_kept = |(_, inode): &(RecordSize, &Inode)| {
+            matches!(inode.state, InodeState::Named | InodeState::Orphan)
+        };
+        self.with_freeing().filter(is_kept).ok_or(FsError::Stale)
+    }
+
+    /// The inode, also one that is being freed; `None` if the number is unused.
+    pub(crate) fn with_freeing(&self) -> Option<(RecordSize, &Inode)> {
         match self {
-            Self::Used(size, inode) => Ok((*size, inode)),
-            Self::Unread | Self::Unused => Err(FsError::Stale),
+            Self::Used(size, inode) => Some((*size, inode)),
+            Self::Unread | Self::Unused => None,
         }
     }
 
@@ -98,11 +130,67 @@ type Shard = Mutex<HashMap<ObjectId, Arc<CachedInode>>>;
 /// The inodes in memory.
 pub(crate) struct InodeCache {
     shards: Vec<Shard>,
+    /// Maximum number of inodes in a part before it evicts the unused ones.
+    shard_inodes_max: AtomicUsize,
+    /// Number of open handles.
+    opens: AtomicUsize,
+}
+
+/// An open handle that is counted in the total, but not yet for its inode.
+pub(crate) struct NewHandle<'c>(Option<&'c AtomicUsize>);
+
+impl NewHandle<'_> {
+    /// Counts the handle for its inode. The caller holds the lock of the slot.
+    pub(crate) fn give_to(mut self, inode: &CachedInode) {
+        self.0 = None;
+        inode.open();
+    }
+}
+
+impl Drop for NewHandle<'_> {
+    fn drop(&mut self) {
+        if let Some(opens) = self.0 {
+            opens.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl InodeCache {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Shard::default()).collect() }
+        let cache = Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shard_inodes_max: AtomicUsize::default(),
+            opens: AtomicUsize::default(),
+        };
+        cache.set_memory(MEMORY_BYTES);
+        cache
+    }
+
+    /// Sets the memory of the inodes. Inodes that clients have open may exceed it.
+    pub(crate) fn set_memory(&self, bytes: u64) {
+        let inodes = usize::try_from(bytes / INODE_BYTES).unwrap_or(usize::MAX) / SHARDS;
+        self.shard_inodes_max.store(inodes.max(1), Ordering::Relaxed);
+    }
+
+    /// Number of inodes in memory.
+    pub(crate) fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    /// Counts a handle in the total.
+    ///
+    /// # Errors
+    /// `TooManyOpens`.
+    pub(crate) fn new_handle(&self) -> Result<NewHandle<'_>, FsError> {
+        let handle = NewHandle(Some(&self.opens));
+        let is_over = self.opens.fetch_add(1, Ordering::AcqRel) >= OPENS_MAX;
+        if is_over { Err(FsError::TooManyOpens) } else { Ok(handle) }
+    }
+
+    /// Ends a handle of an inode. Returns the number of handles that are left.
+    pub(crate) fn close(&self, inode: &CachedInode) -> u32 {
+        self.opens.fetch_sub(1, Ordering::AcqRel);
+        inode.opens.fetch_sub(1, Ordering::AcqRel) - 1
     }
 
     /// Returns an inode. Evicts others that no task uses if there are too many.
@@ -112,14 +200,24 @@ impl InodeCache {
         if let Some(known) = shard.get(&number) {
             return Arc::clone(known);
         }
-        if shard.len() >= SHARD_INODES_MAX {
+        if shard.len() >= self.shard_inodes_max.load(Ordering::Relaxed) {
             shard.retain(|_, inode| {
                 let is_held = Arc::strong_count(inode) > 1 || Arc::strong_count(&inode.slot) > 1;
-                is_held || inode.opens.load(Ordering::Acquire) > 0
+                is_held || inode.is_open()
             });
         }
         let inode = Arc::new(CachedInode { number, ..CachedInode::default() });
         shard.insert(number, Arc::clone(&inode));
         inode
+    }
+
+    /// Inodes whose atime only memory has.
+    pub(crate) fn with_read_time(&self) -> Vec<ObjectId> {
+        let of = |shard: &Shard| {
+            let shard = shard.lock();
+            let read = shard.values().filter(|inode| inode.read_time.lock().is_some());
+            read.map(|inode| inode.number).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of).collect()
     }
 }

@@ -12,6 +12,8 @@ pub const ROOT: ObjectId = ObjectId(1);
 pub(crate) const BITMAP: ObjectId = ObjectId(2);
 /// Directory of the inodes without a name. Their names are their numbers.
 pub(crate) const ORPHANS: ObjectId = ObjectId(3);
+/// Usage and limits of users, groups and projects.
+pub(crate) const USAGE: ObjectId = ObjectId(4);
 /// First inode number of files that clients create.
 pub(crate) const FIRST: ObjectId = ObjectId(16);
 
@@ -36,7 +38,7 @@ pub(crate) fn mark_number(block: &mut [u8; BLOCK_BYTES], number: ObjectId, is_us
 }
 
 /// Version of the layout of the bytes in the dataset's directory entry.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Settings of a filesystem that are fixed at its creation: bytes of the dataset's directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize, Txg};
-use weir_format::OBJECTS_MAX;
+use weir_format::{OBJECTS_MAX, TreeRoot};
 
 use crate::draft::reads::Reads;
 use crate::error::FsError;
@@ -26,6 +26,8 @@ pub(crate) struct Numbers {
     blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
     /// First number of the newest run.
     newest_run: u64,
+    /// Number of used numbers, once it was counted.
+    used: Option<u64>,
     /// Numbers that became unused, with the txg from which on they may be used again.
     freed: VecDeque<(Txg, ObjectId)>,
     /// The numbers in `freed`.
@@ -113,14 +115,39 @@ impl Numbers {
         Ok(None)
     }
 
-    /// Records that the engine has a change of the bitmap.
-    pub(crate) fn set(&mut self, number: ObjectId, is_used: bool, reusable_from: Txg) {
-        if let Some(block) = self.blocks.get_mut(&(number.0 / NUMBERS_PER_BLOCK)) {
-            mark_number(block, number, is_used);
+    /// Records that the engine has changes of the bitmap: numbers that became used (true) or
+    /// unused.
+    pub(crate) fn note(&mut self, changes: &[(ObjectId, bool)], reusable_from: Txg) {
+        for (number, is_used) in changes.iter().copied() {
+            if let Some(block) = self.blocks.get_mut(&(number.0 / NUMBERS_PER_BLOCK)) {
+                mark_number(block, number, is_used);
+            }
+            let used = self.used.as_mut();
+            used.map(|used| *used = used.saturating_add_signed(if is_used { 1 } else { -1 }));
+            if !is_used {
+                self.freed.push_back((reusable_from, number));
+                self.resting.insert(number);
+            }
         }
-        if !is_used {
-            self.freed.push_back((reusable_from, number));
-            self.resting.insert(number);
+    }
+
+    /// Number of used numbers, with the internal ones. The first call reads the whole bitmap.
+    pub(crate) async fn count(&mut self, reads: Reads<'_>) -> Result<u64, FsError> {
+        if let Some(used) = self.used {
+            return Ok(used);
         }
+        let (mut used, mut next) = (0, Some(0));
+        while let Some(start) = next {
+            let size = RecordSize::BLOCK;
+            let part = reads.data_records(BITMAP, size, start..TreeRoot::BLOCKS_MAX).await?;
+            for index in part.records {
+                let block = reads.record(BITMAP, size, index).await?;
+                let bytes = block.iter().flatten().flat_map(|block| block.iter());
+                used += bytes.map(|byte| u64::from(byte.count_ones())).sum::<u64>();
+            }
+            next = part.next;
+        }
+        self.used = Some(used);
+        Ok(used)
     }
 }

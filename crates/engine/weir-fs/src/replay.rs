@@ -54,5 +54,7 @@ async fn replay(target: ReplayTarget<'_>, record: LoggedObjectRecord<'_>) -> Res
     let hash = NameHash::new(layout.hash_key);
     let mut draft = Draft::new(Reads::Replay(target), (&hash, layout), stamp);
     draft.apply(object, &record).await?;
+    let usage = draft.usage_changes();
+    draft.update_usage(&usage, false).await?;
     Ok(target.change(draft.changes()).await?)
 }

@@ -124,6 +124,16 @@ pub enum PlantedBug {
     /// An object that reuses a number in the txg in which the old object was removed gets the
     /// records of the old object.
     ReusedSlotKeepsRecords,
+    /// The removal of a large file does not add it to the list of inodes without a name.
+    RemovedFileForgotten,
+    /// The freeing of a part of a removed file does not reduce the file's number of blocks.
+    FreedPartStillCounted,
+    /// A change of the permission bits does not change the mask of the ACL.
+    AclMaskKept,
+    /// The removal of a file leaves the object with its extended attributes.
+    AttributesLeaked,
+    /// A change of the owner of a file leaves the usage with the old owner.
+    UsageStaysAtOldOwner,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

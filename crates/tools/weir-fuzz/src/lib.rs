@@ -36,7 +36,7 @@ mod valid;
 mod watchdog;
 pub mod zstd_block;
 
-pub use files::{directory, file_record, inode};
+pub use files::{acl, directory, file_record, inode, xattr_list};
 pub use search::{Failure, Plan, Tried, search};
 pub use watchdog::Watchdog;
 
@@ -82,6 +82,8 @@ pub const TARGETS: &[Target] = &[
     target!(inode),
     target!(directory),
     Target { len_max: 8192, ..target!(file_record) },
+    target!(acl),
+    target!(xattr_list),
     target!(dataset_record),
     target!(summary),
     target!(references),

@@ -43,7 +43,7 @@ macro_rules! smoke {
 
 smoke! {
     label uberblock log_batch node slot dataset_record summary references remap zstd_block stream
-    inode directory file_record
+    inode directory file_record acl xattr_list
     nbd_negotiate nbd_request
     iscsi_pdu iscsi_login iscsi_session iscsi_initiator scsi_command
     forged

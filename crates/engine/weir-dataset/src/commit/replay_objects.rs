@@ -16,7 +16,7 @@ use weir_base::{DatasetId, Lsn, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_format::log::LogOp;
 use weir_format::{DatasetRecord, ObjectTable};
-use weir_pool::Imported;
+use weir_pool::{Imported, PlantedBug};
 
 use crate::error::DatasetError;
 use crate::objects::object_set::{ObjectChange, SlotBody};
@@ -95,6 +95,11 @@ impl ReplayTarget<'_> {
         records: Range<u64>,
     ) -> Result<DataRecords, DatasetError> {
         self.0.object_data(object, size, records).await
+    }
+
+    /// The planted bug, if any.
+    pub fn bug(&self) -> PlantedBug {
+        self.0.core.pool.bug()
     }
 
     /// Full name of the dataset, for errors.

@@ -11,7 +11,7 @@ use std::ops::Range;
 use async_recursion::async_recursion as boxed;
 use weir_base::{ObjectId, RecordSize, Txg};
 use weir_format::{BlockPtr, ObjectTable, TreeRoot};
-use weir_pool::Tree;
+use weir_pool::{PlantedBug, Tree};
 
 use crate::error::DatasetError;
 use crate::objects::object_set::{DirtyObject, ObjectSet};
@@ -95,6 +95,11 @@ impl Volume {
             Ok(DataRecords { records: found, next: next.filter(|next| *next < records.end) })
         });
         self.noted_object(object, records.start..records.start, found.await).await
+    }
+
+    /// The planted bug, if any.
+    pub fn bug(&self) -> PlantedBug {
+        self.core.pool.bug()
     }
 
     /// The open txg: changes join this txg or a later one.

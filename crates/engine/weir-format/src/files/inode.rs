@@ -28,16 +28,19 @@ pub enum InodeState {
     Orphan,
     /// No client has the file open. A background task frees its blocks.
     Freeing,
+    /// The object has the large extended attributes of the inode `parent`.
+    Attributes,
 }
 
 impl InodeState {
-    const ALL: [Self; 3] = [Self::Named, Self::Orphan, Self::Freeing];
+    const ALL: [Self; 4] = [Self::Named, Self::Orphan, Self::Freeing, Self::Attributes];
 
     fn code(self) -> u8 {
         match self {
             Self::Named => 1,
             Self::Orphan => 2,
             Self::Freeing => 3,
+            Self::Attributes => 4,
         }
     }
 }
@@ -215,7 +218,7 @@ pub struct Inode {
     pub gid: u32,
     /// Project whose quota the file counts against; 0: none.
     pub project: u32,
-    /// Bits such as *immutable* and *append only*.
+    /// Bits such as [`Self::INHERITS_PROJECT`].
     pub flags: u32,
     /// Number that grows with each change of data or attributes.
     pub change: u64,
@@ -241,12 +244,14 @@ pub struct Inode {
 impl Inode {
     /// Permission bits of a mode, with the set-id bits and the sticky bit.
     pub const PERMISSIONS: u32 = 0o7777;
+    /// Bit of `flags`: new entries of the directory get its project and this bit.
+    pub const INHERITS_PROJECT: u32 = 4;
     /// Size of the fields before the area.
     pub const FIXED_BYTES: usize = 134;
 
     /// Fields, for the format documentation.
     pub const FIELDS: &[Field] = &[
-        field(1, "state", "0 unused, 1 named, 2 orphan, 3 freeing"),
+        field(1, "state", "0 unused, 1 named, 2 orphan, 3 freeing, 4 large attributes of `parent`"),
         field(6, "created_txg", "txg of the creation: the generation of the inode"),
         field(7, "zero", "unused"),
         field(8, "size", "bytes"),
@@ -256,7 +261,7 @@ impl Inode {
         field(4, "uid", "owner"),
         field(4, "gid", "group"),
         field(4, "project", "project of the quota, 0: none"),
-        field(4, "flags", "immutable, append only and so on"),
+        field(4, "flags", "4: new entries of the directory inherit its project"),
         field(8, "change", "grows with each change"),
         field(12, "atime", "last read: seconds (i64), nanoseconds (u32)"),
         field(12, "mtime", "last change of data"),
@@ -332,6 +337,10 @@ impl Inode {
             *time = TimeStamp::read(&mut r)?;
         }
         let [atime, mtime, ctime, btime] = times;
+        let (parent, attributes) = (r.u64()?, r.u64()?);
+        if parent.max(attributes) >= crate::OBJECTS_MAX {
+            return Err(r.bad("inode number", parent.max(attributes)));
+        }
         Ok(Some(Self {
             state,
             created_txg,
@@ -349,8 +358,8 @@ impl Inode {
             mtime,
             ctime,
             btime,
-            parent: ObjectId(r.u64()?),
-            attributes: ObjectId(r.u64()?),
+            parent: ObjectId(parent),
+            attributes: ObjectId(attributes),
             device_or_entries: r.u64()?,
             area: Area::read(&mut r)?,
         }))

@@ -13,6 +13,7 @@ use crate::bytes::{Field, Reader, Writer, field};
 use crate::error::FormatError;
 use crate::files::directory::{DirectoryEntry, EntryKey};
 use crate::files::inode::{Inode, TimeStamp};
+use crate::files::usage::{Limits, OwnerId, OwnerKind};
 use crate::log::OBJECT_TYPE_MIN;
 use crate::object_slot::ObjectSlot;
 
@@ -20,6 +21,9 @@ const WHAT: &str = "filesystem log record";
 
 /// Maximum length of a value of an extended attribute (Linux, `XATTR_SIZE_MAX`).
 pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Maximum length of the target of a symbolic link (Linux, `PATH_MAX` without the NUL).
+pub const TARGET_BYTES_MAX: usize = 4095;
 
 /// Txg and time of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +51,12 @@ pub struct NamedEntry<'a> {
 pub enum Fate {
     /// The inode has other names.
     Named,
-    /// The inode has no name, but a client uses it, or a background task frees its blocks.
+    /// The inode has no name, but a client has the file open.
     Orphan,
     /// The inode is unused.
     Freed,
+    /// The inode has no name, and a background task frees its blocks.
+    Freeing,
 }
 
 /// New values of attributes. `None`: the attribute does not change.
@@ -96,6 +102,8 @@ pub enum FileRecord<'a> {
         offset: u64,
         /// Number of bytes.
         bytes: u64,
+        /// Permission bits after the change.
+        permissions: u32,
     },
     /// Changes attributes of the inode.
     SetAttributes(AttributeChanges),
@@ -105,6 +113,8 @@ pub enum FileRecord<'a> {
         name: &'a [u8],
         /// New value; `None` removes the attribute.
         value: Option<&'a [u8]>,
+        /// Number for the object of large attributes, if the change creates this object.
+        object: Option<ObjectId>,
     },
     /// Creates an inode and its first name.
     Create {
@@ -112,6 +122,8 @@ pub enum FileRecord<'a> {
         entry: Option<NamedEntry<'a>>,
         /// The inode.
         inode: Box<Inode>,
+        /// Target of a symbolic link that is too long for the inode; otherwise empty.
+        target: &'a [u8],
     },
     /// Adds a name to the inode.
     Link {
@@ -145,16 +157,31 @@ pub enum FileRecord<'a> {
     },
     /// Frees an inode without a name.
     Release,
+    /// Begins to free the blocks of an inode without a name, which no client has open.
+    BeginFreeing,
+    /// Stores the time of the last read of the inode.
+    Access {
+        /// The time.
+        atime: TimeStamp,
+    },
+    /// Sets the limits of a user, group or project.
+    SetLimits {
+        /// The owner of files to whom the limits apply.
+        owner: OwnerId,
+        /// The limits.
+        limits: Limits,
+    },
 }
 
 impl Fate {
-    const ALL: [Self; 3] = [Self::Named, Self::Orphan, Self::Freed];
+    const ALL: [Self; 4] = [Self::Named, Self::Orphan, Self::Freed, Self::Freeing];
 
     fn code(self) -> u8 {
         match self {
             Self::Named => 0,
             Self::Orphan => 1,
             Self::Freed => 2,
+            Self::Freeing => 3,
         }
     }
 
@@ -201,6 +228,11 @@ fn read_inode_number(r: &mut Reader<'_>) -> Result<ObjectId, FormatError> {
     if is_valid { Ok(ObjectId(number)) } else { Err(r.bad("inode number", number)) }
 }
 
+fn read_permissions(r: &mut Reader<'_>) -> Result<u32, FormatError> {
+    let bits = r.u32()?;
+    if bits > Inode::PERMISSIONS { Err(r.bad("permissions", bits)) } else { Ok(bits) }
+}
+
 /// Bits of the mask of [`AttributeChanges`].
 const PERMISSIONS: u8 = 1;
 const UID: u8 = 2;
@@ -232,15 +264,13 @@ impl AttributeChanges {
 
     fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let mask = r.u8()?;
+        let permissions = (mask & PERMISSIONS != 0).then(|| read_permissions(r)).transpose()?;
         let mut number = |bit| (mask & bit != 0).then(|| r.u32()).transpose();
-        let [permissions, uid, gid, project, flags] =
-            [number(PERMISSIONS)?, number(UID)?, number(GID)?, number(PROJECT)?, number(FLAGS)?];
+        let [uid, gid, project, flags] =
+            [number(UID)?, number(GID)?, number(PROJECT)?, number(FLAGS)?];
         let size = (mask & SIZE != 0).then(|| r.u64()).transpose()?;
         let mut time = |bit| (mask & bit != 0).then(|| TimeStamp::read(r)).transpose();
         let (atime, mtime) = (time(ATIME)?, time(MTIME)?);
-        if let Some(bad) = permissions.filter(|bits| *bits > Inode::PERMISSIONS) {
-            return Err(r.bad("permissions", bad));
-        }
         Ok(Self { permissions, uid, gid, project, flags, size, atime, mtime })
     }
 }
@@ -257,6 +287,9 @@ impl<'a> FileRecord<'a> {
     const RENAME: u8 = OBJECT_TYPE_MIN + 7;
     const EXCHANGE: u8 = OBJECT_TYPE_MIN + 8;
     const RELEASE: u8 = OBJECT_TYPE_MIN + 9;
+    const BEGIN_FREEING: u8 = OBJECT_TYPE_MIN + 10;
+    const ACCESS: u8 = OBJECT_TYPE_MIN + 11;
+    const SET_LIMITS: u8 = OBJECT_TYPE_MIN + 12;
 
     /// Layout of the records, for the format documentation.
     pub const FIELDS: &'static [Field] = &[
@@ -266,12 +299,14 @@ impl<'a> FileRecord<'a> {
             0,
             "fields",
             "by type. 16 write: offset, permissions (u32), lengths of head and tail (u32 each), \
-             head, tail; whole blocks follow. 17 zero: offset, bytes. 18 attributes: mask (u8), \
-             changed values. 19 xattr: is set (u8), name, value. 20 create: has a name (u8), \
-             entry, inode without the zeros at its end. 21 link: entry. 22 remove: entry, fate. \
-             23 rename: old entry, new entry, replaced inode (0: none), fate. 24 exchange: both \
-             entries, other inode. 25 release: nothing. An entry has directory, key and name; a \
-             name has its length (u16)",
+             head, tail; whole blocks follow. 17 zero: offset, bytes, permissions (u32). 18 \
+             attributes: mask (u8), changed values. 19 xattr: is set (u8), new object of large \
+             attributes (0: none), name, value. 20 create: has a name (u8), entry, long target, \
+             inode without the zeros at its end. 21 link: entry. 22 remove: entry, fate. 23 \
+             rename: old entry, new entry, replaced inode (0: none), fate. 24 exchange: both \
+             entries, other inode. 25 release: nothing. 26 begin freeing: nothing. 27 access: \
+             atime. 28 limits: kind (u8: 0 user, 1 group, 2 project), number (u32), blocks, \
+             inodes. An entry has directory, key and name; a name or target has its length (u16)",
         ),
     ];
 
@@ -288,6 +323,9 @@ impl<'a> FileRecord<'a> {
             Self::Rename { .. } => Self::RENAME,
             Self::Exchange { .. } => Self::EXCHANGE,
             Self::Release => Self::RELEASE,
+            Self::BeginFreeing => Self::BEGIN_FREEING,
+            Self::Access { .. } => Self::ACCESS,
+            Self::SetLimits { .. } => Self::SET_LIMITS,
         }
     }
 
@@ -305,19 +343,22 @@ impl<'a> FileRecord<'a> {
                 w.bytes(head);
                 w.bytes(tail);
             }
-            Self::Zero { offset, bytes } => {
+            Self::Zero { offset, bytes, permissions } => {
                 w.u64(*offset);
                 w.u64(*bytes);
+                w.u32(*permissions);
             }
             Self::SetAttributes(changes) => changes.write(&mut w),
-            Self::SetXattr { name, value } => {
+            Self::SetXattr { name, value, object } => {
                 w.u8(u8::from(value.is_some()));
+                w.u64(object.map_or(0, |object| object.0));
                 w.sized(|w| w.bytes(name));
                 w.bytes(value.unwrap_or_default());
             }
-            Self::Create { entry, inode } => {
+            Self::Create { entry, inode, target } => {
                 w.u8(u8::from(entry.is_some()));
                 entry.iter().for_each(|entry| entry.write(&mut w));
+                w.sized(|w| w.bytes(target));
                 let body = inode.encode();
                 let used = body.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 w.bytes(body.get(..used).unwrap_or_default());
@@ -339,7 +380,14 @@ impl<'a> FileRecord<'a> {
                 to.write(&mut w);
                 w.u64(other.0);
             }
-            Self::Release => {}
+            Self::Release | Self::BeginFreeing => {}
+            Self::Access { atime } => atime.write(&mut w),
+            Self::SetLimits { owner, limits } => {
+                w.u8(owner.kind.code());
+                w.u32(owner.id);
+                w.u64(limits.blocks);
+                w.u64(limits.inodes);
+            }
         }
         w.0
     }
@@ -353,7 +401,10 @@ impl<'a> FileRecord<'a> {
         let stamp = Stamp::read(&mut r)?;
         let record = match kind {
             Self::WRITE => Self::read_write(&mut r)?,
-            Self::ZERO => Self::Zero { offset: r.u64()?, bytes: r.u64()? },
+            Self::ZERO => {
+                let (offset, bytes) = (r.u64()?, r.u64()?);
+                Self::Zero { offset, bytes, permissions: read_permissions(&mut r)? }
+            }
             Self::SET_ATTRIBUTES => Self::SetAttributes(AttributeChanges::read(&mut r)?),
             Self::SET_XATTR => Self::read_xattr(&mut r)?,
             Self::CREATE => Self::read_create(&mut r)?,
@@ -379,6 +430,14 @@ impl<'a> FileRecord<'a> {
                 other: read_inode_number(&mut r)?,
             },
             Self::RELEASE => Self::Release,
+            Self::BEGIN_FREEING => Self::BeginFreeing,
+            Self::ACCESS => Self::Access { atime: TimeStamp::read(&mut r)? },
+            Self::SET_LIMITS => {
+                let (code, id) = (r.u8()?, r.u32()?);
+                let kind = OwnerKind::of_code(code).ok_or_else(|| r.bad("kind", code))?;
+                let limits = Limits { blocks: r.u64()?, inodes: r.u64()? };
+                Self::SetLimits { owner: OwnerId { kind, id }, limits }
+            }
             _ => return Err(r.bad("type", kind)),
         };
         r.end("length")?;
@@ -386,7 +445,7 @@ impl<'a> FileRecord<'a> {
     }
 
     fn read_write(r: &mut Reader<'a>) -> Result<Self, FormatError> {
-        let (offset, permissions) = (r.u64()?, r.u32()?);
+        let (offset, permissions) = (r.u64()?, read_permissions(r)?);
         let (head, tail) = (r.u32()?, r.u32()?);
         let (head, tail) = (r.take(head as usize)?, r.take(tail as usize)?);
         let blocks = r.take(r.left())?;
@@ -399,14 +458,16 @@ impl<'a> FileRecord<'a> {
         if !blocks.len().is_multiple_of(BLOCK_BYTES) || !is_aligned {
             return Err(r.bad("blocks", blocks.len() as u64));
         }
-        if permissions > Inode::PERMISSIONS {
-            return Err(r.bad("permissions", permissions));
-        }
         Ok(Self::Write { offset, head, blocks, tail, permissions })
     }
 
     fn read_xattr(r: &mut Reader<'a>) -> Result<Self, FormatError> {
         let is_set = r.u8()?;
+        let object = r.u64()?;
+        if object >= crate::OBJECTS_MAX {
+            return Err(r.bad("object", object));
+        }
+        let object = (object > 0).then_some(ObjectId(object));
         let mut name = r.sized()?;
         let name = name.take(name.left())?;
         if name.is_empty() || name.len() > usize::from(u8::MAX) || name.contains(&0) {
@@ -414,9 +475,11 @@ impl<'a> FileRecord<'a> {
         }
         let value = r.take(r.left())?;
         match is_set {
-            0 if value.is_empty() => Ok(Self::SetXattr { name, value: None }),
+            0 if value.is_empty() && object.is_none() => {
+                Ok(Self::SetXattr { name, value: None, object })
+            }
             1 if value.len() <= XATTR_VALUE_BYTES_MAX => {
-                Ok(Self::SetXattr { name, value: Some(value) })
+                Ok(Self::SetXattr { name, value: Some(value), object })
             }
             other => Err(r.bad("xattr value", other)),
         }
@@ -428,6 +491,11 @@ impl<'a> FileRecord<'a> {
             1 => Some(NamedEntry::read(r)?),
             other => return Err(r.bad("has a name", other)),
         };
+        let mut target = r.sized()?;
+        let target = target.take(target.left())?;
+        if target.len() > TARGET_BYTES_MAX || target.contains(&0) {
+            return Err(r.bad("target", target.len() as u64));
+        }
         let used = r.take(r.left())?;
         if used.last() == Some(&0) {
             return Err(r.bad("inode length", used.len() as u64));
@@ -438,6 +506,6 @@ impl<'a> FileRecord<'a> {
         };
         start.copy_from_slice(used);
         let inode = Inode::decode(&body)?.ok_or_else(|| r.bad("inode state", 0u8))?;
-        Ok(Self::Create { entry, inode: Box::new(inode) })
+        Ok(Self::Create { entry, inode: Box::new(inode), target })
     }
 }

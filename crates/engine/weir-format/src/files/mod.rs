@@ -5,13 +5,21 @@
 //!
 //! Invariant: no structure here has a pointer to a block of the pool.
 
+mod acl;
 mod directory;
 mod inode;
 mod log;
+mod usage;
+mod xattrs;
 
+pub use acl::{Acl, AclEntry, AclTag};
 pub use directory::{
     DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry, EntryKey,
     EntryList, FileType, NAME_BYTES_MAX,
 };
 pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};
-pub use log::{AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, XATTR_VALUE_BYTES_MAX};
+pub use log::{
+    AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, TARGET_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+};
+pub use usage::{Limits, OwnerId, OwnerKind, Usage, UsageBlock};
+pub use xattrs::XattrList;

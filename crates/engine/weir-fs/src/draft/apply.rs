@@ -6,9 +6,10 @@
 
 use weir_base::ObjectId;
 use weir_format::files::{
-    Area, AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
-    InodeState, NamedEntry, Xattr,
+    AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
+    InodeState, NamedEntry,
 };
+use weir_pool::PlantedBug;
 
 use crate::directory::Probe;
 use crate::draft::entries::Directory;
@@ -36,15 +37,23 @@ impl Draft<'_> {
                 let data = [*head, blocks, tail].concat();
                 self.apply_write(object, (*offset, &data), *permissions).await
             }
-            FileRecord::Zero { offset, bytes } => {
+            FileRecord::Zero { offset, bytes, permissions } => {
+                let blocks = self.node(object).await?.inode.blocks;
                 self.punch(object, *offset, *bytes).await?;
-                let time = self.stamp.time;
-                self.change(object).await?.mtime = time;
-                Ok(())
+                let is_removed = self.node(object).await?.inode.state == InodeState::Freeing;
+                if is_removed && self.reads.bug() == PlantedBug::FreedPartStillCounted {
+                    self.node(object).await?.inode.blocks = blocks;
+                }
+                self.note_new_data(object, *permissions).await
             }
             FileRecord::SetAttributes(changes) => self.set_attributes(object, changes).await,
-            FileRecord::SetXattr { name, value } => self.set_xattr(object, name, *value).await,
-            FileRecord::Create { entry, inode } => self.apply_create(object, *entry, inode).await,
+            FileRecord::SetXattr { name, value, object: new } => {
+                self.set_xattr(object, (name, *value), *new).await
+            }
+            FileRecord::Create { entry, inode, target } => {
+                self.apply_create(object, *entry, inode).await?;
+                self.set_long_target(object, target).await
+            }
             FileRecord::Link { entry } => self.apply_link(object, *entry).await,
             FileRecord::Remove { entry, fate } => {
                 self.expect_entry(*entry, object).await?;
@@ -59,6 +68,19 @@ impl Draft<'_> {
                 self.apply_exchange([object, *other], [*from, *to]).await
             }
             FileRecord::Release => self.free_orphan(object).await,
+            FileRecord::BeginFreeing => {
+                let inode = self.change(object).await?;
+                if inode.state != InodeState::Orphan {
+                    return Err(FsError::damaged(object, "it is no orphan"));
+                }
+                inode.state = InodeState::Freeing;
+                Ok(())
+            }
+            FileRecord::SetLimits { owner, limits } => self.set_limits(*owner, *limits).await,
+            FileRecord::Access { atime } => {
+                self.change_silently(object).await?.atime = *atime;
+                Ok(())
+            }
         }
     }
 
@@ -70,10 +92,18 @@ impl Draft<'_> {
         permissions: u32,
     ) -> Result<(), FsError> {
         self.write(file, offset, data).await?;
+        self.note_new_data(file, permissions).await
+    }
+
+    /// Sets the times and the permission bits of a file after a change of its data.
+    async fn note_new_data(&mut self, file: ObjectId, permissions: u32) -> Result<(), FsError> {
         let time = self.stamp.time;
         let inode = self.change(file).await?;
-        (inode.mtime, inode.permissions) = (time, permissions);
-        Ok(())
+        inode.mtime = time;
+        match inode.permissions == permissions {
+            true => Ok(()),
+            false => self.set_permissions(file, permissions).await,
+        }
     }
 
     async fn set_attributes(
@@ -85,53 +115,28 @@ impl Draft<'_> {
         if let Some(size) = changes.size {
             self.set_size(number, size).await?;
         }
+        let AttributeChanges { permissions, uid, gid, project, flags, size: _, atime, mtime } =
+            *changes;
+        if let Some(bits) = permissions {
+            self.set_permissions(number, bits).await?;
+        }
         let inode = self.change(number).await?;
         if changes.size.is_some() {
             inode.mtime = time;
         }
-        let AttributeChanges { permissions, uid, gid, project, flags, size: _, atime, mtime } =
-            *changes;
-        inode.permissions = permissions.unwrap_or(inode.permissions);
         inode.uid = uid.unwrap_or(inode.uid);
         inode.gid = gid.unwrap_or(inode.gid);
         inode.project = project.unwrap_or(inode.project);
         inode.flags = flags.unwrap_or(inode.flags);
         inode.atime = atime.unwrap_or(inode.atime);
         inode.mtime = mtime.unwrap_or(inode.mtime);
+        let (uid, gid, project, object) = (inode.uid, inode.gid, inode.project, inode.attributes);
+        let is_moved = changes.uid.is_some() || changes.gid.is_some() || changes.project.is_some();
+        if is_moved && object.0 > 0 && self.owns_attributes(number, object).await? {
+            let inode = self.change(object).await?;
+            (inode.uid, inode.gid, inode.project) = (uid, gid, project);
+        }
         Ok(())
-    }
-
-    async fn set_xattr(
-        &mut self,
-        number: ObjectId,
-        name: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<(), FsError> {
-        let area = &mut self.change(number).await?.area;
-        let place = area.xattrs.binary_search_by(|xattr| (*xattr.name).cmp(name));
-        match (place, value) {
-            (Ok(at), None) => _ = area.xattrs.remove(at),
-            (Err(_), None) => return Err(FsError::NoAttribute),
-            (Ok(at), Some(value)) => {
-                if let Some(xattr) = area.xattrs.get_mut(at) {
-                    xattr.value = value.into();
-                }
-            }
-            (Err(at), Some(value)) => {
-                area.xattrs.insert(at, Xattr { name: name.into(), value: value.into() });
-            }
-        }
-        if area.encoded_bytes() <= Area::BYTES {
-            return Ok(());
-        }
-        // The content of a small file gives its space to the attributes.
-        if area.data.is_some() {
-            self.move_out(number).await?;
-        }
-        if self.node(number).await?.inode.area.encoded_bytes() <= Area::BYTES {
-            return Ok(());
-        }
-        Err(FsError::Full("the inode has no space for this extended attribute"))
     }
 
     async fn apply_create(
@@ -143,13 +148,19 @@ impl Draft<'_> {
         if number < FIRST || self.is_used(number).await? {
             return Err(FsError::damaged(number, "a new inode has this number"));
         }
-        let state = if entry.is_some() { InodeState::Named } else { InodeState::Orphan };
-        if inode.state != state || inode.size > 0 && inode.file_type != FileType::SymbolicLink {
+        let (state, nlink) = match (entry, inode.file_type) {
+            (None, _) => (InodeState::Orphan, 0),
+            (Some(_), FileType::Directory) => (InodeState::Named, 2),
+            (Some(_), _) => (InodeState::Named, 1),
+        };
+        let has_content = inode.blocks > 0 || inode.attributes.0 > 0;
+        let is_sized = inode.size > 0 && inode.file_type != FileType::SymbolicLink;
+        if (inode.state, inode.nlink) != (state, nlink) || has_content || is_sized {
             return Err(FsError::damaged(number, "a new inode has names or content already"));
         }
         self.create(number, inode.clone());
         self.set_number(number, true).await?;
-        let Some(entry) = entry else { return self.add_orphan(number).await };
+        let Some(entry) = entry else { return self.add_orphan(number, state).await };
         self.insert_entry(entry, number, inode.file_type).await?;
         self.update_directory(entry.directory).await?;
         if inode.file_type == FileType::Directory {
@@ -165,6 +176,9 @@ impl Draft<'_> {
         }
         if inode.nlink >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
+        }
+        if inode.state == InodeState::Freeing {
+            return Err(FsError::Stale);
         }
         let (file_type, was_orphan) = (inode.file_type, inode.state == InodeState::Orphan);
         (inode.nlink, inode.state) = (inode.nlink + 1, InodeState::Named);
@@ -248,15 +262,20 @@ impl Draft<'_> {
         }
         match fate {
             Fate::Named => Ok(()),
-            Fate::Orphan => self.add_orphan(number).await,
+            Fate::Orphan => self.add_orphan(number, InodeState::Orphan).await,
+            Fate::Freeing if self.reads.bug() == PlantedBug::RemovedFileForgotten => {
+                self.change(number).await?.state = InodeState::Freeing;
+                Ok(())
+            }
+            Fate::Freeing => self.add_orphan(number, InodeState::Freeing).await,
             Fate::Freed => self.free(number).await,
         }
     }
 
     /// Adds an inode without a name to the directory of orphans.
-    async fn add_orphan(&mut self, number: ObjectId) -> Result<(), FsError> {
+    async fn add_orphan(&mut self, number: ObjectId, state: InodeState) -> Result<(), FsError> {
         let inode = self.change(number).await?;
-        inode.state = InodeState::Orphan;
+        inode.state = state;
         let file_type = inode.file_type;
         let name = orphan_name(number);
         let Probe::Free(key) = self.find(ORPHANS, &name).await? else {

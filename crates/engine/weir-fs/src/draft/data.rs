@@ -204,6 +204,29 @@ impl Draft<'_> {
         self.count_blocks(file, before, new).await
     }
 
+    /// Writes the target of a symbolic link that is too long for the inode.
+    pub(crate) async fn set_long_target(
+        &mut self,
+        link: ObjectId,
+        target: &[u8],
+    ) -> Result<(), FsError> {
+        let inode = &mut self.node(link).await?.inode;
+        let inline = inode.area.target.as_ref().map_or(0, |target| target.len());
+        let is_link = inode.file_type == FileType::SymbolicLink;
+        let (has_long, bytes) = (!target.is_empty(), inline.max(target.len()) as u64);
+        if is_link && (has_long && inline > 0 || bytes == 0 || bytes != inode.size)
+            || !is_link && (has_long || inline > 0)
+        {
+            return Err(FsError::damaged(link, "a new inode has a wrong target"));
+        }
+        if has_long {
+            inode.blocks = 1;
+            let blocks = patched(None, RecordSize::BLOCK, 0, target);
+            self.set_record(link, 0, blocks).await?;
+        }
+        Ok(())
+    }
+
     /// Size of a file.
     ///
     /// # Errors

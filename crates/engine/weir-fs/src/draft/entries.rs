@@ -230,14 +230,24 @@ impl Draft<'_> {
                 changes
             }
         };
+        self.count_entries(directory, added).await?;
+        self.write_tree(directory, changes, &blocks).await
+    }
+
+    /// Writes the changed blocks of a directory's tree. `read`: blocks that the operation read.
+    pub(crate) async fn write_tree(
+        &mut self,
+        directory: ObjectId,
+        changes: TreeChanges,
+        read: &Blocks,
+    ) -> Result<(), FsError> {
         for (number, block) in &changes.blocks {
             self.set_record(directory, u64::from(*number), vec![Block::copy_of(block)]).await?;
         }
         if changes.is_one_block {
             self.punch_records(directory, 1..TreeRoot::BLOCKS_MAX).await?;
         }
-        self.count_entries(directory, added).await?;
-        self.set_tree_size(directory, &changes.blocks, &blocks).await
+        self.set_tree_size(directory, &changes.blocks, read).await
     }
 
     /// Blocks of a directory's tree that this draft changed.

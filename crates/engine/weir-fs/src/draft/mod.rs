@@ -5,3 +5,5 @@ pub(crate) mod data;
 pub(crate) mod entries;
 pub(crate) mod node;
 pub(crate) mod reads;
+pub(crate) mod usage;
+pub(crate) mod xattrs;

@@ -16,9 +16,11 @@ use weir_codec::compress::is_zero;
 use weir_dataset::ObjectChange;
 use weir_format::TreeRoot;
 use weir_format::files::{Inode, Stamp};
+use weir_pool::PlantedBug;
 
 use crate::directory::NameHash;
 use crate::draft::reads::Reads;
+use crate::draft::usage::Charge;
 use crate::error::FsError;
 use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK, mark_number};
 
@@ -40,6 +42,8 @@ enum Base {
 pub(crate) struct DraftNode {
     pub(crate) size: RecordSize,
     pub(crate) inode: Inode,
+    /// What the inode counted for its owners before the draft; `None` for a new inode.
+    pub(crate) before: Option<Charge>,
     /// True if the inode or its record size changed.
     is_changed: bool,
     /// True if the number becomes unused.
@@ -52,6 +56,11 @@ pub(crate) struct DraftNode {
 }
 
 impl DraftNode {
+    /// True if the number becomes unused.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.is_freed
+    }
+
     /// Changed records, and true for those with data.
     pub(crate) fn changed_records(&self) -> impl Iterator<Item = (u64, bool)> {
         self.records.iter().map(|(record, content)| (*record, content.is_some()))
@@ -70,6 +79,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) layout: Layout,
     pub(crate) stamp: Stamp,
     nodes: BTreeMap<ObjectId, DraftNode>,
+    /// Inode numbers that become used (true) or unused, in the order of the changes.
+    numbers: Vec<(ObjectId, bool)>,
 }
 
 impl<'a> Draft<'a> {
@@ -78,13 +89,14 @@ impl<'a> Draft<'a> {
         (hash, layout): (&'a NameHash, Layout),
         stamp: Stamp,
     ) -> Self {
-        Self { reads, hash, layout, stamp, nodes: BTreeMap::new() }
+        Self { reads, hash, layout, stamp, nodes: BTreeMap::new(), numbers: Vec::new() }
     }
 
     /// Adds an inode that the caller has read and locked.
     pub(crate) fn add(&mut self, number: ObjectId, size: RecordSize, inode: Inode) {
         let node = DraftNode {
             size,
+            before: Charge::of(number, &inode),
             inode,
             is_changed: false,
             is_freed: false,
@@ -99,7 +111,12 @@ impl<'a> Draft<'a> {
     pub(crate) fn create(&mut self, number: ObjectId, inode: Inode) {
         self.add(number, RecordSize::BLOCK, inode);
         let node = self.nodes.get_mut(&number).expect("just added");
-        (node.base, node.is_changed) = (Base::New, true);
+        (node.base, node.is_changed, node.before) = (Base::New, true, None);
+    }
+
+    /// The inodes that the draft has read, with their changes.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&ObjectId, &DraftNode)> {
+        self.nodes.iter()
     }
 
     /// Returns an inode. Reads it if the draft lacks it.
@@ -134,8 +151,27 @@ impl<'a> Draft<'a> {
         Ok(&mut node.inode)
     }
 
-    /// Makes the number unused and all records holes.
+    /// Returns an inode to change a field that is no change for clients, such as the atime.
+    pub(crate) async fn change_silently(
+        &mut self,
+        number: ObjectId,
+    ) -> Result<&mut Inode, FsError> {
+        let node = self.node(number).await?;
+        node.is_changed = true;
+        Ok(&mut node.inode)
+    }
+
+    /// Frees an inode with its large attributes: makes its number unused and all records holes.
     pub(crate) async fn free(&mut self, number: ObjectId) -> Result<(), FsError> {
+        let attributes = self.node(number).await?.inode.attributes;
+        if attributes.0 > 0 && self.reads.bug() != PlantedBug::AttributesLeaked {
+            self.free_attributes(number, attributes).await?;
+        }
+        self.free_number(number).await
+    }
+
+    /// Makes a number unused and all records holes.
+    pub(crate) async fn free_number(&mut self, number: ObjectId) -> Result<(), FsError> {
         let node = self.node(number).await?;
         (node.is_freed, node.is_changed) = (true, true);
         self.set_number(number, false).await
@@ -154,7 +190,13 @@ impl<'a> Draft<'a> {
             block = **old;
         }
         mark_number(&mut block, number, is_used);
+        self.numbers.push((number, is_used));
         self.set_record(BITMAP, record, vec![Block::copy_of(&block)]).await
+    }
+
+    /// Inode numbers that become used (true) or unused.
+    pub(crate) fn number_changes(&self) -> &[(ObjectId, bool)] {
+        &self.numbers
     }
 
     /// Reads a record of an inode; `None` is a hole.

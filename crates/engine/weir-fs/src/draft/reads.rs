@@ -8,6 +8,7 @@ use weir_base::{ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{DataRecords, DatasetError, ReplayTarget, Volume};
 use weir_format::files::Inode;
+use weir_pool::PlantedBug;
 
 use crate::error::FsError;
 use crate::layout::FILE_BYTES_MAX;
@@ -22,6 +23,14 @@ pub(crate) enum Reads<'a> {
 }
 
 impl Reads<'_> {
+    /// The planted bug, if any.
+    pub(crate) fn bug(&self) -> PlantedBug {
+        match self {
+            Self::Client(volume) => volume.bug(),
+            Self::Replay(target) => target.bug(),
+        }
+    }
+
     /// Reads an inode and its record size; `None` for an unused number.
     pub(crate) async fn inode(
         &self,

@@ -11,7 +11,9 @@ use weir_dataset::SyncOf;
 use weir_format::files::{AttributeChanges, FileRecord, FileType, Inode, TimeStamp};
 
 use crate::error::FsError;
+use crate::filesystem::atime::with_read_time;
 use crate::filesystem::commit::Change;
+use crate::filesystem::set_id::with_permissions;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{LockedInode, Slot};
 
@@ -83,10 +85,13 @@ impl Filesystem {
     /// `Stale` if no inode has the number.
     #[boxed(?Send)]
     pub async fn attributes(&self, number: ObjectId) -> Result<Attributes, FsError> {
-        self.with_inode(number, |inode| Attributes::of(number, inode)).await
+        let cached = self.inode(number)?;
+        let slot = self.read_lock(number).await?;
+        Ok(Attributes::of(number, &with_read_time(slot.used()?.1, &cached)))
     }
 
-    /// Changes attributes. Returns the new attributes.
+    /// Changes attributes. Returns the new attributes. `clears_set_id`: a change of the size or the
+    /// owner of a file clears its set-id bits, as a change by a user without CAP_FSETID does.
     ///
     /// # Durability
     /// None until a sync.
@@ -98,10 +103,12 @@ impl Filesystem {
         &self,
         number: ObjectId,
         changes: &SetAttributes,
+        clears_set_id: bool,
     ) -> Result<Attributes, FsError> {
-        let permissions = changes.permissions.map(|bits| bits & Inode::PERMISSIONS);
-        let record = FileRecord::SetAttributes(SetAttributes { permissions, ..*changes });
-        self.change_inode(number, &record).await
+        let record = |inode: &Inode| {
+            FileRecord::SetAttributes(with_permissions(inode, changes, clears_set_id))
+        };
+        self.change_inode(number, record).await
     }
 
     /// Makes changes durable: all changes of names, and all changes of this inode.
@@ -126,16 +133,17 @@ impl Filesystem {
         Ok(self.engine.sync_objects(&self.volume, SyncOf::All).await?)
     }
 
-    /// Applies a record that changes one inode.
-    pub(crate) async fn change_inode(
+    /// Applies a record that changes one inode. `record` makes the record for the inode.
+    pub(crate) async fn change_inode<'r>(
         &self,
         number: ObjectId,
-        record: &FileRecord<'_>,
+        record: impl FnOnce(&Inode) -> FileRecord<'r>,
     ) -> Result<Attributes, FsError> {
         let mut draft = self.draft();
         let mut locked = self.lock_for(&mut draft, number).await?;
-        draft.apply(number, record).await?;
-        self.commit(&draft, Change::inode(number, record), &mut [&mut locked]).await?;
+        let record = record(locked.inode()?.1);
+        draft.apply(number, &record).await?;
+        self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await?;
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 

@@ -9,6 +9,7 @@ use weir_format::files::FileRecord;
 
 use crate::draft::node::Draft;
 use crate::error::FsError;
+use crate::filesystem::atime::with_read_time;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{LockedInode, Slot};
 
@@ -54,6 +55,18 @@ impl Filesystem {
     ) -> Result<LockedInode, FsError> {
         let locked = self.lock(number).await?;
         let (size, inode) = locked.inode()?;
+        draft.add(number, size, with_read_time(inode, &locked.cached));
+        Ok(locked)
+    }
+
+    /// As [`Self::lock_for`], also for an inode that is being freed.
+    pub(crate) async fn lock_freeing(
+        &self,
+        draft: &mut Draft<'_>,
+        number: ObjectId,
+    ) -> Result<LockedInode, FsError> {
+        let locked = self.lock(number).await?;
+        let (size, inode) = locked.slot.with_freeing().ok_or(FsError::Stale)?;
         draft.add(number, size, inode.clone());
         Ok(locked)
     }
@@ -62,22 +75,31 @@ impl Filesystem {
     /// under the lock of the numbers.
     ///
     /// # Errors
-    /// The errors of the engine. Nothing was changed then.
+    /// `Quota`, or the errors of the engine. Nothing was changed then.
     pub(crate) async fn commit(
         &self,
-        draft: &Draft<'_>,
+        draft: &mut Draft<'_>,
         change: Change<'_>,
         locked: &mut [&mut LockedInode],
     ) -> Result<(), FsError> {
         let Change { object, record, order, blocks } = change;
+        let usage = draft.usage_changes();
+        // The lock protects the usage until the engine has its change.
+        let mut usage_lock = None;
+        if !usage.is_empty() {
+            usage_lock = Some(self.usage.lock().await);
+            draft.update_usage(&usage, true).await?;
+        }
         let (kind, payload) = (record.kind(), record.encode(draft.stamp));
         let record = ObjectRecord { object, kind, order, payload, blocks };
         self.volume.change_logged_objects(draft.changes(), record).await?;
+        drop(usage_lock);
         // No await follows, so that the task cannot be cancelled between the two changes.
         for (number, new) in draft.inodes() {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
                 continue;
             };
+            *locked.cached.read_time.lock() = None;
             *locked.slot = match new {
                 Some((size, inode)) => Slot::Used(size, Box::new(inode.clone())),
                 None => Slot::Unused,

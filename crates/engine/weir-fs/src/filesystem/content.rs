@@ -3,45 +3,46 @@
 //! Invariant: an open inode exists until its last close.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
-use weir_base::{BLOCK_BYTES, ObjectId};
-use weir_format::files::{FileRecord, InodeState};
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_block::Block;
+use weir_format::files::{FileRecord, FileType, Inode, InodeState, TARGET_BYTES_MAX};
 
 use crate::draft::data::check_file;
 use crate::draft::node::records_in;
 use crate::error::FsError;
+use crate::filesystem::atime::with_read_time;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
+use crate::filesystem::set_id::after_write;
 use crate::filesystem::state::Filesystem;
+use crate::inodes::Slot;
 
 /// Maximum number of bytes of one write: its log record fits into a batch of the log.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Set-user-id bit, set-group-id bit, and the execute permission of the group (POSIX).
-const S_ISUID: u32 = 0o4000;
-const S_ISGID: u32 = 0o2000;
-const S_IXGRP: u32 = 0o010;
 
-/// Permission bits after a write by a user without the capability CAP_FSETID.
-fn without_set_id(permissions: u32) -> u32 {
-    let group = if permissions & S_IXGRP == 0 { 0 } else { S_ISGID };
-    permissions & !(S_ISUID | group)
+/// Target of a symbolic link in its block; `None` if it is damaged.
+pub(crate) fn long_target(inode: &Inode, block: Option<&Block>) -> Option<Vec<u8>> {
+    let bytes = usize::try_from(inode.size).ok().filter(|bytes| *bytes <= TARGET_BYTES_MAX)?;
+    let (target, rest) = block?.split_at_checked(bytes)?;
+    let is_valid = !target.is_empty() && !target.contains(&0) && rest.iter().all(|b| *b == 0);
+    is_valid.then(|| target.to_vec())
 }
 
 impl Filesystem {
     /// Opens an inode: it exists until the last [`Self::close`], even without a name.
     ///
     /// # Errors
-    /// `Stale` if no inode has the number.
+    /// `Stale` if no inode has the number; `TooManyOpens`.
     #[boxed(?Send)]
     pub async fn open_inode(&self, number: ObjectId) -> Result<Attributes, FsError> {
         let cached = self.inode(number)?;
         let slot = self.read_lock(number).await?;
-        let attributes = Attributes::of(number, slot.used()?.1);
-        cached.opens.fetch_add(1, Ordering::AcqRel);
+        let attributes = Attributes::of(number, &with_read_time(slot.used()?.1, &cached));
+        self.inodes.new_handle()?.give_to(&cached);
         Ok(attributes)
     }
 
@@ -54,7 +55,7 @@ impl Filesystem {
     pub async fn close(&self, number: ObjectId) -> Result<(), FsError> {
         let cached = self.inode(number)?;
         let slot = cached.slot.write().await;
-        let left = cached.opens.fetch_sub(1, Ordering::AcqRel) - 1;
+        let left = self.inodes.close(&cached);
         let is_orphan = slot.used().is_ok_and(|(_, inode)| inode.state != InodeState::Named);
         drop(slot);
         if left == 0 && is_orphan { self.release(number).await } else { Ok(()) }
@@ -71,7 +72,23 @@ impl Filesystem {
         offset: u64,
         bytes: usize,
     ) -> Result<Vec<u8>, FsError> {
+        let cached = self.inode(number)?;
         let slot = self.read_lock(number).await?;
+        let read = self.read_locked(number, &slot, (offset, bytes)).await?;
+        let stores_atime = !read.is_empty() && self.note_read(&cached, &slot);
+        drop(slot);
+        if stores_atime && let Err(error) = self.store_atime(number).await {
+            tracing::debug!(inode = number.0, %error, "cannot store an atime");
+        }
+        Ok(read)
+    }
+
+    async fn read_locked(
+        &self,
+        number: ObjectId,
+        slot: &Slot,
+        (offset, bytes): (u64, usize),
+    ) -> Result<Vec<u8>, FsError> {
         let (size, inode) = slot.used()?;
         check_file(inode)?;
         let end = offset.saturating_add(bytes as u64).min(inode.size);
@@ -125,8 +142,7 @@ impl Filesystem {
         }
         let mut draft = self.draft();
         let mut locked = self.lock_for(&mut draft, number).await?;
-        let bits = locked.inode()?.1.permissions;
-        let permissions = if clears_set_id { without_set_id(bits) } else { bits };
+        let permissions = after_write(locked.inode()?.1, clears_set_id);
         draft.apply_write(number, (offset, data), permissions).await?;
         // The log record shares the memory of the whole blocks with the dirty data.
         let end = offset + data.len() as u64;
@@ -148,11 +164,12 @@ impl Filesystem {
         };
         let record = FileRecord::Write { offset, head, blocks: &[], tail, permissions };
         let change = Change { blocks, ..Change::inode(number, &record) };
-        self.commit(&draft, change, &mut [&mut locked]).await?;
+        self.commit(&mut draft, change, &mut [&mut locked]).await?;
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 
     /// Makes a range of a file a hole, whose bytes are zero. The size does not change.
+    /// `clears_set_id`: as for [`Self::write`].
     ///
     /// # Durability
     /// As [`Self::write`].
@@ -165,8 +182,13 @@ impl Filesystem {
         number: ObjectId,
         offset: u64,
         bytes: u64,
+        clears_set_id: bool,
     ) -> Result<Attributes, FsError> {
-        self.change_inode(number, &FileRecord::Zero { offset, bytes }).await
+        let record = |inode: &Inode| {
+            let permissions = after_write(inode, clears_set_id);
+            FileRecord::Zero { offset, bytes, permissions }
+        };
+        self.change_inode(number, record).await
     }
 
     /// Finds the next data or hole at or after an offset, as lseek(2) with SEEK_DATA and SEEK_HOLE.
@@ -220,7 +242,16 @@ impl Filesystem {
     /// `Invalid` if the inode is no symbolic link.
     #[boxed(?Send)]
     pub async fn read_link(&self, number: ObjectId) -> Result<Vec<u8>, FsError> {
-        let target = self.with_inode(number, |inode| inode.area.target.clone()).await?;
-        target.map(<[u8]>::into_vec).ok_or(FsError::Invalid("not a symbolic link"))
+        let slot = self.read_lock(number).await?;
+        let (_, inode) = slot.used()?;
+        if inode.file_type != FileType::SymbolicLink {
+            return Err(FsError::Invalid("not a symbolic link"));
+        }
+        if let Some(target) = &inode.area.target {
+            return Ok(target.to_vec());
+        }
+        let block = self.reads().record(number, RecordSize::BLOCK, 0).await?;
+        let target = long_target(inode, block.as_deref().and_then(<[_]>::first));
+        target.ok_or_else(|| FsError::damaged(number, "the target of the symbolic link"))
     }
 }

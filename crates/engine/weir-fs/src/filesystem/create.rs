@@ -6,14 +6,17 @@ use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
-use weir_format::files::{Area, FileRecord, FileType, Inode, InodeState, Stamp};
+use weir_format::files::{FileRecord, FileType, Inode, InodeState, Stamp, TARGET_BYTES_MAX};
 
 use crate::directory::Probe;
 use crate::draft::apply::named;
 use crate::draft::entries::check_name;
+use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
+use crate::filesystem::quotas::check_project;
+use crate::filesystem::set_id;
 use crate::filesystem::state::{Filesystem, new_inode};
 use crate::layout::{INLINE_BYTES_MAX, LINKS_MAX};
 
@@ -35,15 +38,25 @@ pub enum NewKind<'a> {
 pub struct NewInode<'a> {
     /// Type.
     pub kind: NewKind<'a>,
-    /// Permission bits, set-id bits and sticky bit.
+    /// Permission bits, set-id bits and sticky bit, before the umask.
     pub permissions: u32,
+    /// Permission bits that a new inode does not get, unless the directory has a default ACL.
+    pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
 }
 
-impl NewInode<'_> {
+impl<'a> NewInode<'a> {
+    /// Target of a symbolic link that is too long for the inode; otherwise empty.
+    fn long_target(&self) -> &'a [u8] {
+        match self.kind {
+            NewKind::Symlink(target) if target.len() > INLINE_BYTES_MAX => target,
+            _ => b"",
+        }
+    }
+
     fn file_type(&self) -> FileType {
         match self.kind {
             NewKind::File => FileType::Regular,
@@ -54,14 +67,23 @@ impl NewInode<'_> {
     }
 }
 
-fn build_inode(new: &NewInode<'_>, parent: ObjectId, stamp: Stamp) -> Result<Inode, FsError> {
+/// Returns the inode for an entry of a directory. `directory`: the directory with its number.
+fn build_inode(
+    new: &NewInode<'_>,
+    (number, directory): (ObjectId, &Inode),
+    stamp: Stamp,
+) -> Result<Inode, FsError> {
     let file_type = new.file_type();
-    let mut inode = Inode {
-        permissions: new.permissions & Inode::PERMISSIONS,
-        uid: new.uid,
-        gid: new.gid,
-        ..new_inode(file_type, parent, stamp)
-    };
+    let asked = (new.gid, new.permissions & Inode::PERMISSIONS);
+    let (gid, permissions) = set_id::of_new(directory, file_type, asked);
+    let mut inode =
+        Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
+    if directory.flags & Inode::INHERITS_PROJECT != 0 {
+        let is_directory = file_type == FileType::Directory;
+        inode.project = directory.project;
+        inode.flags |= if is_directory { Inode::INHERITS_PROJECT } else { 0 };
+    }
+    inherit_acl(&mut inode, (number, directory), new.umask)?;
     match new.kind {
         NewKind::File => {}
         NewKind::Directory => inode.nlink = 2,
@@ -69,11 +91,11 @@ fn build_inode(new: &NewInode<'_>, parent: ObjectId, stamp: Stamp) -> Result<Ino
             if target.is_empty() || target.contains(&0) {
                 return Err(FsError::Invalid("the target of a symbolic link"));
             }
-            if target.len() > INLINE_BYTES_MAX {
+            if target.len() > TARGET_BYTES_MAX {
                 return Err(FsError::NameTooLong);
             }
             inode.size = target.len() as u64;
-            inode.area = Area { target: Some(target.into()), ..Area::default() };
+            inode.area.target = (target.len() <= INLINE_BYTES_MAX).then(|| target.into());
         }
         NewKind::Special(FileType::Regular | FileType::Directory | FileType::SymbolicLink, _) => {
             return Err(FsError::Invalid("not the type of a special file"));
@@ -81,6 +103,38 @@ fn build_inode(new: &NewInode<'_>, parent: ObjectId, stamp: Stamp) -> Result<Ino
         NewKind::Special(_, device) => inode.device_or_entries = device,
     }
     Ok(inode)
+}
+
+/// Sets the ACLs and permission bits that a new inode inherits from its directory, or else applies
+/// the umask (acl(5)).
+fn inherit_acl(
+    inode: &mut Inode,
+    (number, directory): (ObjectId, &Inode),
+    umask: u32,
+) -> Result<(), FsError> {
+    if inode.file_type == FileType::SymbolicLink {
+        return Ok(());
+    }
+    let Some(default) = stored_acl(number, directory.area.default_acl.as_deref())? else {
+        inode.permissions &= !(umask & 0o777);
+        return Ok(());
+    };
+    let acl = default.inherited(inode.permissions & 0o777);
+    inode.permissions = inode.permissions & !0o777 | acl.mode();
+    inode.area.access_acl = (!acl.is_minimal()).then(|| acl.encode().into());
+    if inode.file_type == FileType::Directory {
+        inode.area.default_acl = Some(default.encode().into());
+    }
+    Ok(())
+}
+
+/// Checks that an inode is a directory with a name.
+fn check_parent(inode: &Inode) -> Result<(), FsError> {
+    match (inode.file_type, inode.state) {
+        (FileType::Directory, InodeState::Named) => Ok(()),
+        (FileType::Directory, _) => Err(FsError::NotFound),
+        _ => Err(FsError::NotDirectory),
+    }
 }
 
 impl Filesystem {
@@ -102,11 +156,8 @@ impl Filesystem {
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
         let (_, parent_inode) = parent.inode()?;
-        if parent_inode.file_type == FileType::Directory && parent_inode.state != InodeState::Named
-        {
-            return Err(FsError::NotFound);
-        }
-        let inode = build_inode(new, directory, draft.stamp)?;
+        check_parent(parent_inode)?;
+        let inode = build_inode(new, (directory, parent_inode), draft.stamp)?;
         let Probe::Free(key) = draft.find(directory, name).await? else {
             return Err(FsError::Exists);
         };
@@ -117,17 +168,56 @@ impl Filesystem {
         let hint = parent.cached.next_number.load(Ordering::Relaxed);
         let number = numbers.find(hint, self.volume.open_txg(), self.reads()).await?;
         let entry = Some(named(directory, key, name));
-        let record = FileRecord::Create { entry, inode: Box::new(inode) };
+        let target = new.long_target();
+        let record = FileRecord::Create { entry, inode: Box::new(inode), target };
         draft.apply(number, &record).await?;
         let mut created = self.lock(number).await?;
         let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
-        self.commit(&draft, change, &mut [&mut parent, &mut created]).await?;
-        numbers.set(number, true, self.reusable_from());
+        self.commit(&mut draft, change, &mut [&mut parent, &mut created]).await?;
+        numbers.note(draft.number_changes(), self.reusable_from());
         parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
         Ok(Attributes::of(number, created.inode()?.1))
     }
 
-    /// Adds a name to an inode that is not a directory.
+    /// Creates a file without a name (O_TMPFILE), and opens it as [`Self::open_inode`] does.
+    /// [`Self::link`] can name it. `directory`: directory whose rules for new files apply.
+    ///
+    /// # Durability
+    /// None. After a crash the file is gone, unless it has a name.
+    ///
+    /// # Errors
+    /// `Invalid` for another type than a file; `NotDirectory`, `Stale`.
+    #[boxed(?Send)]
+    pub async fn create_unnamed(
+        &self,
+        directory: ObjectId,
+        new: &NewInode<'_>,
+    ) -> Result<Attributes, FsError> {
+        if new.kind != NewKind::File {
+            return Err(FsError::Invalid("only a file can have no name"));
+        }
+        let handle = self.inodes.new_handle()?;
+        let mut draft = self.draft();
+        let parent = self.lock(directory).await?;
+        let (_, parent_inode) = parent.inode()?;
+        check_parent(parent_inode)?;
+        let named = build_inode(new, (directory, parent_inode), draft.stamp)?;
+        let inode = Inode { nlink: 0, state: InodeState::Orphan, ..named };
+        let mut numbers = self.numbers.lock().await;
+        let hint = parent.cached.next_number.load(Ordering::Relaxed);
+        let number = numbers.find(hint, self.volume.open_txg(), self.reads()).await?;
+        let record = FileRecord::Create { entry: None, inode: Box::new(inode), target: b"" };
+        draft.apply(number, &record).await?;
+        let mut created = self.lock(number).await?;
+        let change = Change::namespace(number, &record, vec![number], Vec::new());
+        self.commit(&mut draft, change, &mut [&mut created]).await?;
+        handle.give_to(&created.cached);
+        numbers.note(draft.number_changes(), self.reusable_from());
+        parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
+        Ok(Attributes::of(number, created.inode()?.1))
+    }
+
+    /// Adds a name to an inode that is not a directory. The inode may be without a name.
     ///
     /// # Durability
     /// None until a sync of any inode.
@@ -147,18 +237,17 @@ impl Filesystem {
         }
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
-        if parent.inode()?.1.state != InodeState::Named {
-            return Err(FsError::NotFound);
-        }
+        check_parent(parent.inode()?.1)?;
         let Probe::Free(key) = draft.find(directory, name).await? else {
             return Err(FsError::Exists);
         };
         let mut locked = self.lock_for(&mut draft, number).await?;
+        check_project(parent.inode()?.1, locked.inode()?.1)?;
         let _numbers = self.numbers.lock().await;
         let record = FileRecord::Link { entry: named(directory, key, name) };
         draft.apply(number, &record).await?;
         let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
-        self.commit(&draft, change, &mut [&mut parent, &mut locked]).await?;
+        self.commit(&mut draft, change, &mut [&mut parent, &mut locked]).await?;
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 }

@@ -64,8 +64,11 @@ impl Filesystem {
         directory: ObjectId,
         cookie: u64,
     ) -> Result<Vec<ListedEntry>, FsError> {
+        let cached = self.inode(directory)?;
         let slot = self.read_lock(directory).await?;
-        self.entries(directory).after(slot.used()?.1, cookie).await
+        let listed = self.entries(directory).after(slot.used()?.1, cookie).await?;
+        self.note_read(&cached, &slot);
+        Ok(listed)
     }
 
     pub(crate) fn entries(&self, number: ObjectId) -> Directory<'_> {

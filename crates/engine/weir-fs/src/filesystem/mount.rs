@@ -1,22 +1,24 @@
 //! Creates and opens filesystems.
 //!
-//! Invariant: a filesystem is open only after the inodes without a name are free.
+//! Invariant: a filesystem is open only after the inodes without a name are free, or wait for the
+//! background task.
 
 use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
-use tokio::sync::Mutex;
-use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use parking_lot::Mutex as SyncMutex;
+use tokio::sync::{Mutex, Notify};
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_dataset::{Engine, ObjectChange, PropertyChange};
-use weir_format::files::{FileRecord, FileType, Inode, InodeState};
+use weir_format::files::{FileType, Inode, OwnerId, OwnerKind, UsageBlock};
 
 use crate::directory::NameHash;
 use crate::error::FsError;
-use crate::filesystem::commit::Change;
+use crate::filesystem::freeing::FreeingLimits;
 use crate::filesystem::state::{Filesystem, Now, new_inode};
 use crate::inodes::InodeCache;
-use crate::layout::{BITMAP, FIRST, Layout, ORPHANS, ROOT};
+use crate::layout::{BITMAP, FIRST, Layout, ORPHANS, ROOT, USAGE};
 
 impl Filesystem {
     /// Creates a filesystem and opens it.
@@ -41,11 +43,26 @@ impl Filesystem {
     }
 
     /// Opens a filesystem. Frees the inodes without a name, which the last server left behind.
+    /// [`Self::run_background`] frees the large ones.
     ///
     /// # Errors
     /// `Invalid` if the dataset is not a filesystem; the errors of reads.
     #[boxed(?Send)]
     pub async fn open(engine: &Arc<Engine>, name: &str, now: Now) -> Result<Self, FsError> {
+        Self::open_with(engine, name, FreeingLimits::default(), now).await
+    }
+
+    /// As [`Self::open`], with limits of the freeing of files.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[boxed(?Send)]
+    pub async fn open_with(
+        engine: &Arc<Engine>,
+        name: &str,
+        limits: FreeingLimits,
+        now: Now,
+    ) -> Result<Self, FsError> {
         let volume = engine.volume(name)?;
         let layer = volume.object_layer();
         let layout = layer.and_then(|layer| Layout::decode(&layer));
@@ -57,7 +74,11 @@ impl Filesystem {
             hash: NameHash::new(layout.hash_key),
             inodes: InodeCache::new(),
             numbers: Mutex::default(),
+            usage: Mutex::new(()),
             renames: Mutex::new(()),
+            atime: SyncMutex::default(),
+            freeing_limits: SyncMutex::new(limits),
+            freeing_wanted: Notify::new(),
             now,
         };
         if filesystem.reads().inode(ROOT).await?.is_none() {
@@ -74,6 +95,7 @@ impl Filesystem {
             (ROOT, FileType::Directory, 2),
             (BITMAP, FileType::Regular, 1),
             (ORPHANS, FileType::Directory, 2),
+            (USAGE, FileType::Regular, 1),
         ];
         let mut changes = Vec::new();
         for (object, file_type, nlink) in fixed {
@@ -84,37 +106,14 @@ impl Filesystem {
         bits.iter_mut().take((FIRST.0 / 8) as usize).for_each(|byte| *byte = 0xFF);
         let blocks = vec![Block::copy_of(&bits)];
         changes.push(ObjectChange::Write { object: BITMAP, size, record: 0, blocks });
+        // The root directory belongs to user 0 and group 0.
+        let mut usage = UsageBlock::empty();
+        for kind in [OwnerKind::User, OwnerKind::Group] {
+            let (_, entry) = OwnerId { kind, id: 0 }.block();
+            usage.0.get_mut(entry).expect("a place in the block").inodes = 1;
+        }
+        let blocks = vec![Block::copy_of(&usage.encode())];
+        changes.push(ObjectChange::Write { object: USAGE, size, record: 0, blocks });
         Ok(self.volume.change_objects(changes).await?)
-    }
-
-    /// Frees all inodes without a name.
-    async fn free_orphans(&self) -> Result<(), FsError> {
-        loop {
-            // The directory of orphans is not among the cached inodes.
-            let (_, inode) = self.reads().inode(ORPHANS).await?.ok_or(FsError::Stale)?;
-            let list = self.entries(ORPHANS).after(&inode, 0).await?;
-            if list.is_empty() {
-                return Ok(());
-            }
-            for entry in list {
-                self.release(entry.inode).await?;
-            }
-        }
-    }
-
-    /// Frees an inode without a name that no client has open.
-    pub(crate) async fn release(&self, number: ObjectId) -> Result<(), FsError> {
-        let mut draft = self.draft();
-        let mut locked = self.lock_for(&mut draft, number).await?;
-        if locked.inode()?.1.state == InodeState::Named {
-            return Ok(());
-        }
-        let mut numbers = self.numbers.lock().await;
-        let record = FileRecord::Release;
-        draft.apply(number, &record).await?;
-        let change = Change::namespace(number, &record, vec![number], vec![number]);
-        self.commit(&draft, change, &mut [&mut locked]).await?;
-        numbers.set(number, false, self.reusable_from());
-        Ok(())
     }
 }

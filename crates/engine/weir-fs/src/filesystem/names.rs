@@ -4,21 +4,22 @@
 //! while it follows the parents of the destination.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
-use weir_format::files::{Fate, FileRecord, FileType, Inode};
+use weir_format::files::{Fate, FileRecord, FileType};
 
 use crate::directory::{Entry, Probe};
 use crate::draft::apply::named;
 use crate::draft::entries::check_name;
-use crate::draft::node::Draft;
+use crate::draft::node::{Draft, DraftNode};
 use crate::error::FsError;
 use crate::filesystem::commit::Change;
+use crate::filesystem::quotas::check_project;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::CachedInode;
 use crate::layout::ROOT;
+use crate::numbers::Numbers;
 
 /// Maximum number of directories above an inode. It only bounds the work on a damaged filesystem.
 const DEPTH_MAX: usize = 1 << 20;
@@ -34,38 +35,29 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// State of an inode after it loses a name. The caller holds its lock.
-fn fate_of(inode: &Inode, cached: &CachedInode) -> Fate {
-    let is_last = inode.file_type == FileType::Directory || inode.nlink <= 1;
-    match is_last {
-        false => Fate::Named,
-        true if cached.opens.load(Ordering::Acquire) > 0 => Fate::Orphan,
-        true => Fate::Freed,
-    }
-}
-
 /// Inodes that lose their last name.
 fn ends(number: ObjectId, fate: Fate) -> Vec<ObjectId> {
     if fate == Fate::Freed { vec![number] } else { Vec::new() }
 }
 
-/// State of an inode after `moved` replaces it. The caller holds the locks of both.
-async fn replaced_fate(
-    draft: &mut Draft<'_>,
-    moved: ObjectId,
-    replaced: &CachedInode,
-) -> Result<Fate, FsError> {
-    let is_directory = draft.node(moved).await?.inode.file_type == FileType::Directory;
-    let inode = &draft.node(replaced.number).await?.inode;
-    match (is_directory, inode.file_type == FileType::Directory) {
-        (true, false) => Err(FsError::NotDirectory),
-        (false, true) => Err(FsError::IsDirectory),
-        (true, true) if inode.device_or_entries > 0 => Err(FsError::NotEmpty),
-        _ => Ok(fate_of(inode, replaced)),
-    }
-}
-
 impl Filesystem {
+    /// State of an inode after `moved` replaces it. The caller holds the locks of both.
+    async fn replaced_fate(
+        &self,
+        draft: &mut Draft<'_>,
+        moved: ObjectId,
+        replaced: &CachedInode,
+    ) -> Result<Fate, FsError> {
+        let is_directory = draft.node(moved).await?.inode.file_type == FileType::Directory;
+        let DraftNode { size, inode, .. } = draft.node(replaced.number).await?;
+        match (is_directory, inode.file_type == FileType::Directory) {
+            (true, false) => Err(FsError::NotDirectory),
+            (false, true) => Err(FsError::IsDirectory),
+            (true, true) if inode.device_or_entries > 0 => Err(FsError::NotEmpty),
+            _ => Ok(self.fate_of(*size, inode, replaced)),
+        }
+    }
+
     /// Removes a name, and the inode with its last name. `is_directory`: removes an empty directory
     /// (rmdir) instead of another inode (unlink).
     ///
@@ -89,7 +81,7 @@ impl Filesystem {
             return Err(FsError::NotFound);
         };
         let mut locked = self.lock_for(&mut draft, number).await?;
-        let (_, inode) = locked.inode()?;
+        let (size, inode) = locked.inode()?;
         match (inode.file_type, is_directory) {
             (FileType::Directory, false) => return Err(FsError::IsDirectory),
             (FileType::Directory, true) if inode.device_or_entries > 0 => {
@@ -98,16 +90,14 @@ impl Filesystem {
             (FileType::Directory, true) | (_, false) => {}
             (_, true) => return Err(FsError::NotDirectory),
         }
-        let fate = fate_of(inode, &locked.cached);
+        let fate = self.fate_of(size, inode, &locked.cached);
         let mut numbers = self.numbers.lock().await;
         let record = FileRecord::Remove { entry: named(directory, key, name), fate };
         draft.apply(number, &record).await?;
         let names = vec![number, directory];
         let change = Change::namespace(number, &record, names, ends(number, fate));
-        self.commit(&draft, change, &mut [&mut parent, &mut locked]).await?;
-        if fate == Fate::Freed {
-            numbers.set(number, false, self.reusable_from());
-        }
+        self.commit(&mut draft, change, &mut [&mut parent, &mut locked]).await?;
+        self.note_freed(&mut numbers, &draft, fate);
         Ok(())
     }
 
@@ -159,6 +149,13 @@ impl Filesystem {
         for number in renamed {
             locked.push(self.lock_for(&mut draft, number).await?);
         }
+        let moves = [(to, Some(moved)), (from, target.filter(|_| mode == RenameMode::Exchange))];
+        for (directory, inode) in moves {
+            if let Some(inode) = inode {
+                let directory = draft.node(directory).await?.inode.clone();
+                check_project(&directory, &draft.node(inode).await?.inode)?;
+            }
+        }
         let old_entry = named(from, source.key, old_name);
         let new_entry = named(to, key, new_name);
         let mut numbers = self.numbers.lock().await;
@@ -170,7 +167,7 @@ impl Filesystem {
             (_, Some(target)) => {
                 let cached = locked.iter().find(|inode| inode.number() == target);
                 let cached = Arc::clone(&cached.expect("just locked").cached);
-                replaced = Some((target, replaced_fate(&mut draft, moved, &cached).await?));
+                replaced = Some((target, self.replaced_fate(&mut draft, moved, &cached).await?));
                 FileRecord::Rename { from: old_entry, to: new_entry, replaced }
             }
             (_, None) => FileRecord::Rename { from: old_entry, to: new_entry, replaced },
@@ -179,11 +176,17 @@ impl Filesystem {
         let names = [moved, from, to].into_iter().chain(target).collect();
         let ended = replaced.map_or_else(Vec::new, |(number, fate)| ends(number, fate));
         let change = Change::namespace(moved, &record, names, ended);
-        self.commit(&draft, change, &mut locked.iter_mut().collect::<Vec<_>>()).await?;
-        if let Some((number, Fate::Freed)) = replaced {
-            numbers.set(number, false, self.reusable_from());
-        }
+        self.commit(&mut draft, change, &mut locked.iter_mut().collect::<Vec<_>>()).await?;
+        self.note_freed(&mut numbers, &draft, replaced.map_or(Fate::Named, |(_, fate)| fate));
         Ok(())
+    }
+
+    /// Updates the allocation of numbers, and the background task, after a change with this fate.
+    fn note_freed(&self, numbers: &mut Numbers, draft: &Draft<'_>, fate: Fate) {
+        numbers.note(draft.number_changes(), self.reusable_from());
+        if fate == Fate::Freeing {
+            self.freeing_wanted.notify_one();
+        }
     }
 
     /// Refuses a rename after which a directory would be below itself. The caller holds the rename

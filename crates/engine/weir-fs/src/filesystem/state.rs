@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
+use parking_lot::Mutex as SyncMutex;
+use tokio::sync::{Mutex, Notify};
 use weir_base::{ObjectId, Txg};
 use weir_dataset::{Engine, Volume};
 use weir_format::OBJECTS_MAX;
@@ -14,6 +15,8 @@ use crate::directory::NameHash;
 use crate::draft::node::{Draft, first_change};
 use crate::draft::reads::Reads;
 use crate::error::FsError;
+use crate::filesystem::atime::AtimePolicy;
+use crate::filesystem::freeing::FreeingLimits;
 use crate::inodes::{CachedInode, InodeCache};
 use crate::layout::{FIRST, Layout, ROOT};
 use crate::numbers::Numbers;
@@ -32,12 +35,29 @@ pub struct Filesystem {
     pub(crate) inodes: InodeCache,
     /// Lock for the allocation of numbers and for the directory of orphans.
     pub(crate) numbers: Mutex<Numbers>,
+    /// Lock for the usage of users, groups and projects. It is the last lock that a change takes.
+    pub(crate) usage: Mutex<()>,
     /// Held by renames between two directories, which change the tree of directories.
     pub(crate) renames: Mutex<()>,
+    pub(crate) atime: SyncMutex<AtimePolicy>,
+    pub(crate) freeing_limits: SyncMutex<FreeingLimits>,
+    /// Wakes the background task.
+    pub(crate) freeing_wanted: Notify,
     pub(crate) now: Now,
 }
 
 impl Filesystem {
+    /// Sets the memory for inodes that no client has open, in bytes. The server takes it from its
+    /// memory budget.
+    pub fn set_memory(&self, bytes: u64) {
+        self.inodes.set_memory(bytes);
+    }
+
+    /// Number of inodes in memory.
+    pub fn inodes_in_memory(&self) -> usize {
+        self.inodes.count()
+    }
+
     pub(crate) fn reads(&self) -> Reads<'_> {
         Reads::Client(&self.volume)
     }
@@ -60,9 +80,11 @@ impl Filesystem {
         Stamp { txg: self.volume.change_txg(), time: (self.now)() }
     }
 
-    /// First txg in which numbers that became unused now may be used again.
+    /// First txg in which numbers that became unused now may be used again. The open txg is
+    /// committed then: a crash may lose the change that freed an object of attributes, and keep a
+    /// later change of names that uses the number.
     pub(crate) fn reusable_from(&self) -> Txg {
-        self.volume.open_txg().next()
+        self.volume.open_txg().next().next()
     }
 }
 

@@ -10,7 +10,7 @@ use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, MemoryDevice};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
-use weir_fs::{Filesystem, FilesystemLayer, Layout, Now};
+use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, Layout, Now};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -50,6 +50,7 @@ pub(crate) struct Pool {
     disk: Arc<MemoryDevice>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) files: Filesystem,
+    seconds: Arc<AtomicI64>,
 }
 
 fn options() -> EngineOptions {
@@ -58,9 +59,9 @@ fn options() -> EngineOptions {
 }
 
 /// A clock whose time grows with each call.
-fn clock() -> Now {
-    static SECONDS: AtomicI64 = AtomicI64::new(1_000);
-    Box::new(|| TimeStamp { seconds: SECONDS.fetch_add(1, Ordering::Relaxed), nanos: 5 })
+fn clock(seconds: &Arc<AtomicI64>) -> Now {
+    let seconds = Arc::clone(seconds);
+    Box::new(move || TimeStamp { seconds: seconds.fetch_add(1, Ordering::Relaxed), nanos: 5 })
 }
 
 impl Pool {
@@ -72,23 +73,34 @@ impl Pool {
         let mut guid = || guids.next().expect("endless");
         let create = CreateOptions::default();
         let engine = now(Engine::create("tank", &[vdev], create, &options(), &mut guid)).unwrap();
-        let files =
-            run(&engine, Filesystem::create(&engine, "home", LAYOUT, &[], clock())).unwrap();
-        Self { disk, engine, files }
+        let seconds = Arc::new(AtomicI64::new(1_000));
+        let files = Filesystem::create(&engine, "home", LAYOUT, &[], clock(&seconds));
+        let files = run(&engine, files).unwrap();
+        Self { disk, engine, files, seconds }
+    }
+
+    pub(crate) fn advance_clock(&self, seconds: i64) {
+        self.seconds.fetch_add(seconds, Ordering::Relaxed);
     }
 
     /// Stops without a commit and opens the pool again. The import replays the log.
     pub(crate) fn crash(self) -> Self {
+        self.crash_with(FreeingLimits::default())
+    }
+
+    /// As [`Self::crash`], and sets the limits of the freeing of files.
+    pub(crate) fn crash_with(self, limits: FreeingLimits) -> Self {
         static EPOCHS: AtomicU64 = AtomicU64::new(1 << 32);
-        let Self { disk, engine, files } = self;
+        let Self { disk, engine, files, seconds } = self;
         drop((files, engine));
         let how = ImportOptions::new(Guid(EPOCHS.fetch_add(1, Ordering::Relaxed)));
         let disks: Vec<Arc<dyn Device>> = vec![Arc::clone(&disk) as _];
         let options = options();
         let opened = Engine::open_with_layer(disks, how, &options, &FilesystemLayer);
         let engine = now(opened).unwrap();
-        let files = run(&engine, Filesystem::open(&engine, "home", clock())).unwrap();
-        Self { disk, engine, files }
+        let files = Filesystem::open_with(&engine, "home", limits, clock(&seconds));
+        let files = run(&engine, files).unwrap();
+        Self { disk, engine, files, seconds }
     }
 
     pub(crate) fn run<T>(&self, future: impl Future<Output = T>) -> T {

@@ -3,5 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod common;
+mod metadata;
 mod model;
 mod operations;
+mod quotas;
+mod unnamed;
+mod xattrs;

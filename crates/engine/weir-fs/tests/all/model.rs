@@ -9,12 +9,16 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use weir_base::ObjectId;
-use weir_format::files::FileType;
-use weir_fs::{FsError, NewInode, NewKind, RenameMode, SetAttributes};
+use weir_format::files::{Acl, AclEntry, AclTag, FileType};
+use weir_fs::{FreeingLimits, FsError, NewInode, NewKind, RenameMode, SetAttributes};
 
 use crate::common::Pool;
 
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 const DISK_BYTES: usize = 256 << 20;
+
+/// Limits under which a file of two records is large.
+const LIMITS: FreeingLimits = FreeingLimits { at_once: 1, part: 1 };
 
 /// Largest offset of a write. Few files reach several records.
 const OFFSET_MAX: u64 = 200_000;
@@ -27,8 +31,17 @@ struct ModelInode {
     content: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     permissions: u32,
+    acl: Option<Acl>,
     links: u32,
     opens: u32,
+}
+
+impl ModelInode {
+    /// A change of data clears the set-id bits.
+    fn clear_set_id(&mut self) {
+        let group = if self.permissions & 0o10 == 0 { 0 } else { 0o2000 };
+        self.permissions &= !(0o4000 | group);
+    }
 }
 
 type Model = BTreeMap<u64, ModelInode>;
@@ -63,7 +76,9 @@ impl Run {
         let root = ModelInode { is_directory: true, parent: 1, links: 2, ..ModelInode::default() };
         let model = Model::from([(1, ModelInode { permissions: 0o755, ..root })]);
         let synced = model.clone();
-        Self { pool: Pool::new(DISK_BYTES), model, synced, numbers: Rng::with_seed(seed) }
+        let pool = Pool::new(DISK_BYTES);
+        pool.files.set_freeing_limits(LIMITS);
+        Self { pool, model, synced, numbers: Rng::with_seed(seed) }
     }
 
     fn name(&mut self) -> Vec<u8> {
@@ -108,7 +123,7 @@ impl Run {
         let (directory, name) = (self.directory(), self.name());
         let is_directory = self.numbers.u32(..4) == 0;
         let kind = if is_directory { NewKind::Directory } else { NewKind::File };
-        let new = NewInode { kind, permissions: 0o640, uid: 3, gid: 4 };
+        let new = NewInode { kind, permissions: 0o640, umask: 0, uid: 3, gid: 4 };
         let made = self.pool.run(self.pool.files.create_inode(ObjectId(directory), &name, &new));
         let exists = self.model[&directory].entries.contains_key(&name);
         assert_eq!(class(&made), if exists { "exists" } else { "ok" });
@@ -118,13 +133,24 @@ impl Run {
         parent.entries.insert(name, number);
         parent.links += u32::from(is_directory);
         let links = if is_directory { 2 } else { 1 };
+        let inherited = self.model[&directory].permissions & 0o2000;
+        let permissions = if is_directory { 0o640 | inherited } else { 0o640 };
         let inode = ModelInode {
             is_directory,
             parent: directory,
-            permissions: 0o640,
+            permissions,
             links,
             ..ModelInode::default()
         };
+        assert!(self.model.insert(number, inode).is_none(), "the number {number} is in use");
+    }
+
+    fn create_unnamed(&mut self) {
+        let directory = self.directory();
+        let new = NewInode { kind: NewKind::File, permissions: 0o600, umask: 0, uid: 3, gid: 4 };
+        let made = self.pool.run(self.pool.files.create_unnamed(ObjectId(directory), &new));
+        let inode = ModelInode { permissions: 0o600, opens: 1, ..ModelInode::default() };
+        let number = made.unwrap().number.0;
         assert!(self.model.insert(number, inode).is_none(), "the number {number} is in use");
     }
 
@@ -244,7 +270,9 @@ impl Run {
         // Zeros become holes.
         let data: Vec<u8> = (0..length).map(|at| byte * (1 + (at % 7) as u8)).collect();
         self.pool.run(self.pool.files.write(ObjectId(number), offset, &data, true)).unwrap();
-        let content = &mut self.model.get_mut(&number).expect("the file").content;
+        let inode = self.model.get_mut(&number).expect("the file");
+        inode.clear_set_id();
+        let content = &mut inode.content;
         let end = offset as usize + length;
         content.resize(content.len().max(end), 0);
         content[offset as usize..end].copy_from_slice(&data);
@@ -253,8 +281,10 @@ impl Run {
     fn punch(&mut self) {
         let Some(number) = self.any(|inode| !inode.is_directory) else { return };
         let (offset, bytes) = (self.numbers.u64(..OFFSET_MAX), self.numbers.u64(..100_000));
-        self.pool.run(self.pool.files.punch(ObjectId(number), offset, bytes)).unwrap();
-        let content = &mut self.model.get_mut(&number).expect("the file").content;
+        self.pool.run(self.pool.files.punch(ObjectId(number), offset, bytes, true)).unwrap();
+        let inode = self.model.get_mut(&number).expect("the file");
+        inode.clear_set_id();
+        let content = &mut inode.content;
         let end = ((offset + bytes) as usize).min(content.len());
         if let Some(range) = content.get_mut(offset as usize..end) {
             range.fill(0);
@@ -270,15 +300,22 @@ impl Run {
             2 => Some(self.numbers.u64(..OFFSET_MAX)),
             _ => None,
         };
-        let bits = self.numbers.u32(..0o1000);
-        let permissions = Some(bits);
+        let bits = self.numbers.u32(..0o10000);
+        let permissions = self.numbers.bool().then_some(bits);
         let changes = SetAttributes { size, permissions, ..SetAttributes::default() };
-        let done = self.pool.run(self.pool.files.set_attributes(ObjectId(number), &changes));
+        let done = self.pool.run(self.pool.files.set_attributes(ObjectId(number), &changes, true));
         let refused = is_directory && size.is_some();
         assert_eq!(class(&done), if refused { "is a directory" } else { "ok" });
         if !refused {
             let inode = self.model.get_mut(&number).expect("the inode");
-            inode.permissions = bits;
+            match (permissions, size) {
+                (Some(bits), _) => {
+                    inode.permissions = bits;
+                    inode.acl.iter_mut().for_each(|acl| acl.set_mode(bits));
+                }
+                (None, Some(_)) => inode.clear_set_id(),
+                (None, None) => {}
+            }
             if let Some(size) = size {
                 inode.content.resize(size as usize, 0);
             }
@@ -288,13 +325,17 @@ impl Run {
     fn set_xattr(&mut self) {
         let Some(number) = self.any(|_| true) else { return };
         let name = format!("user.{}", self.numbers.u32(..4)).into_bytes();
-        let length = self.numbers.usize(..120);
-        let value = self.numbers.bool().then(|| vec![self.numbers.u8(..); length]);
+        let length = [120, 1_000, 6_000, 65_537][self.numbers.usize(..4)];
+        let length = self.numbers.usize(..length);
+        let value = self.numbers.u32(..3) > 0;
+        let value = value.then(|| vec![self.numbers.u8(..); length]);
         let set = self.pool.files.set_xattr(ObjectId(number), &name, value.as_deref());
         let set = self.pool.run(set);
         let inode = self.model.get_mut(&number).expect("the inode");
         if class(&set) == "full" {
-            assert!(inode.is_directory, "the content of a file gives its space");
+            let others = inode.xattrs.iter().filter(|(other, _)| **other != name);
+            let used: usize = others.map(|(_, value)| value.len()).sum();
+            assert!(used + length > 250_000, "the attributes have 256 KiB");
             return;
         }
         let exists = inode.xattrs.contains_key(&name);
@@ -304,6 +345,32 @@ impl Run {
             Some(value) => _ = inode.xattrs.insert(name, value),
             None => _ = inode.xattrs.remove(&name),
         }
+    }
+
+    fn set_acl(&mut self) {
+        let Some(number) = self.any(|_| true) else { return };
+        let mut entry = |tag| AclEntry { tag, permissions: self.numbers.u8(..8) };
+        let tags = [AclTag::Owner, AclTag::OwningGroup, AclTag::Other];
+        let mut entries: Vec<AclEntry> = tags.into_iter().map(&mut entry).collect();
+        let named = [AclTag::User(5), AclTag::Mask].map(entry);
+        let kind = self.numbers.u32(..3);
+        entries.extend(named.into_iter().filter(|_| kind > 0));
+        let acl = (self.numbers.u32(..4) > 0).then(|| Acl::new(entries).unwrap());
+        let value = acl.as_ref().map(Acl::encode);
+        let set = self.pool.files.set_xattr(ObjectId(number), ACCESS_ACL, value.as_deref());
+        self.pool.run(set).unwrap();
+        let inode = self.model.get_mut(&number).expect("the inode");
+        inode.permissions = inode.permissions & !0o777
+            | acl.as_ref().map_or(inode.permissions & 0o777, Acl::mode);
+        inode.acl = acl.filter(|acl| !acl.is_minimal());
+    }
+
+    fn set_owner(&mut self) {
+        let Some(number) = self.any(|_| true) else { return };
+        let mut id = || Some(self.numbers.u32(..3));
+        let [uid, gid, project] = [id(), id(), id()];
+        let changes = SetAttributes { uid, gid, project, ..SetAttributes::default() };
+        self.pool.run(self.pool.files.set_attributes(ObjectId(number), &changes, false)).unwrap();
     }
 
     fn open_or_close(&mut self) {
@@ -330,7 +397,8 @@ impl Run {
         // The next server frees the inodes without a name.
         model.retain(|_, inode| inode.links > 0);
         model.values_mut().for_each(|inode| inode.opens = 0);
-        Self { pool: pool.crash(), synced: model.clone(), model, numbers }
+        let pool = pool.crash_with(LIMITS);
+        Self { pool, synced: model.clone(), model, numbers }
     }
 
     fn compare(&self) {
@@ -345,7 +413,10 @@ impl Run {
         assert_eq!(found.file_type == FileType::Directory, inode.is_directory, "{number}");
         let links = (found.nlink, found.permissions);
         assert_eq!(links, (inode.links, inode.permissions), "inode {number}");
+        assert_eq!(pool.run(files.access_acl(id)).unwrap(), inode.acl, "ACL of inode {number}");
         let names = pool.run(files.xattr_names(id)).unwrap();
+        let names = names.into_iter().filter(|name| **name != *ACCESS_ACL);
+        let names: Vec<_> = names.collect();
         assert!(names.iter().map(|name| &**name).eq(inode.xattrs.keys().map(|name| &**name)));
         for (name, value) in &inode.xattrs {
             assert_eq!(&pool.run(files.xattr(id, name)).unwrap(), value);
@@ -386,16 +457,23 @@ impl Run {
 
     fn step(&mut self) {
         match self.numbers.u32(..100) {
-            0..25 => self.create(),
+            0..23 => self.create(),
+            23..25 => self.create_unnamed(),
             25..35 => self.remove(),
             35..40 => self.link(),
             40..55 => self.rename(),
             55..75 => self.write(),
             75..80 => self.punch(),
             80..87 => self.set_attributes(),
-            87..92 => self.set_xattr(),
+            87..90 => self.set_xattr(),
+            90 => self.set_acl(),
+            91 => self.set_owner(),
             92..97 => self.open_or_close(),
             97 => self.sync(),
+            98 => {
+                self.pool.run(self.pool.files.free_removed()).unwrap();
+                self.sync();
+            }
             _ => {
                 // A commit without a sync: a crash then starts from this state.
                 self.pool.check();
@@ -424,5 +502,12 @@ fn random_operations_match_a_model_across_crashes() {
             run.compare();
             run.pool.check();
         }
+        // Nothing is left of the removed files.
+        run.pool.run(run.pool.files.free_removed()).unwrap();
+        let used = run.pool.run(run.pool.files.statistics()).unwrap().files;
+        let has_object = |number| run.pool.run(run.pool.files.has_large_xattrs(ObjectId(number)));
+        let objects = run.model.keys().filter(|number| has_object(**number).unwrap()).count();
+        let expected = 15 + run.model.len() + objects;
+        assert_eq!(used, expected as u64, "internal inodes, those of clients, and attributes");
     }
 }

@@ -11,7 +11,7 @@ use crate::common::Pool;
 const DISK_BYTES: usize = 128 << 20;
 
 const FILE: NewInode<'static> =
-    NewInode { kind: NewKind::File, permissions: 0o644, uid: 1, gid: 2 };
+    NewInode { kind: NewKind::File, permissions: 0o644, umask: 0, uid: 1, gid: 2 };
 const DIRECTORY: NewInode<'static> = NewInode { kind: NewKind::Directory, ..FILE };
 
 fn create(pool: &Pool, directory: ObjectId, name: &str, new: &NewInode<'_>) -> ObjectId {
@@ -169,7 +169,7 @@ fn operations_on_the_wrong_type_are_refused() {
     ];
     assert!(refused.iter().all(|done| matches!(done, Err(FsError::IsDirectory))), "{refused:?}");
     let size = SetAttributes { size: Some(1), ..SetAttributes::default() };
-    assert!(matches!(pool.run(files.set_attributes(link, &size)), Err(FsError::Invalid(_))));
+    assert!(matches!(pool.run(files.set_attributes(link, &size, true)), Err(FsError::Invalid(_))));
     assert!(matches!(pool.run(files.link(directory, ROOT, b"x")), Err(FsError::NotPermitted(_))));
     let fifo = NewInode { kind: NewKind::Special(FileType::Fifo, 0), ..FILE };
     create(&pool, directory, "p", &fifo);
@@ -180,6 +180,41 @@ fn operations_on_the_wrong_type_are_refused() {
     }
     let long = pool.run(files.create_inode(ROOT, &[b'x'; 256], &FILE));
     assert!(matches!(long, Err(FsError::NameTooLong)));
+    pool.check();
+}
+
+#[test]
+fn number_of_open_files_is_limited() {
+    let pool = Pool::new(DISK_BYTES);
+    let file = create(&pool, ROOT, "f", &FILE);
+    let open = || pool.run(pool.files.open_inode(file)).map(drop);
+    for _ in 0..1 << 16 {
+        open().unwrap();
+    }
+    for _ in 0..3 {
+        assert!(matches!(open(), Err(FsError::TooManyOpens)));
+        let unnamed = pool.run(pool.files.create_unnamed(ROOT, &FILE));
+        assert!(matches!(unnamed, Err(FsError::TooManyOpens)));
+    }
+    pool.run(pool.files.close(file)).unwrap();
+    open().unwrap();
+    assert!(open().is_err());
+}
+
+#[test]
+fn unused_inodes_leave_the_memory() {
+    let pool = Pool::new(DISK_BYTES);
+    pool.files.set_memory(100 * 1536);
+    let open = create(&pool, ROOT, "open", &FILE);
+    pool.run(pool.files.open_inode(open)).unwrap();
+    pool.run(pool.files.remove(ROOT, b"open", false)).unwrap();
+    for n in 0..1_000 {
+        create(&pool, ROOT, &format!("f{n}"), &FILE);
+    }
+    let count = pool.files.inodes_in_memory();
+    assert!(count <= 200, "{count} inodes");
+    pool.run(pool.files.close(open)).unwrap();
+    assert!(matches!(pool.run(pool.files.attributes(open)), Err(FsError::Stale)));
     pool.check();
 }
 

@@ -6,7 +6,8 @@
 
 use weir_base::{BLOCK_BYTES, ObjectId, Txg};
 use weir_format::files::{
-    AttributeChanges, EntryKey, Fate, FileRecord, Inode, NamedEntry, Stamp, TimeStamp,
+    AttributeChanges, EntryKey, Fate, FileRecord, Inode, Limits, NamedEntry, OwnerId, OwnerKind,
+    Stamp, TimeStamp,
 };
 
 /// Runs the fuzz target on one input.
@@ -37,28 +38,40 @@ pub fn seeds() -> Vec<Vec<u8>> {
     });
     let creates = inodes.map(|inode| {
         let inode = Box::new(inode);
-        FileRecord::Create { entry: Some(entry(b"new")), inode }
+        FileRecord::Create { entry: Some(entry(b"new")), inode, target: b"" }
     });
     let (from, to) = (entry(b"from"), entry(b"to"));
     let block = vec![7; BLOCK_BYTES];
     let records = [
         FileRecord::Write { offset: 3, head: b"head", blocks: &[], tail: b"", permissions: 0o600 },
         FileRecord::Write { offset: 4095, head: b"h", blocks: &block, tail: b"t", permissions: 0 },
-        FileRecord::Zero { offset: 1, bytes: 2 },
+        FileRecord::Zero { offset: 1, bytes: 2, permissions: 0o755 },
         FileRecord::SetAttributes(AttributeChanges {
             permissions: Some(0o644),
             size: Some(12),
             mtime: Some(stamp.time),
             ..AttributeChanges::default()
         }),
-        FileRecord::SetXattr { name: b"user.a", value: Some(b"value") },
-        FileRecord::SetXattr { name: b"user.a", value: None },
+        FileRecord::SetXattr { name: b"user.a", value: Some(b"value"), object: None },
+        FileRecord::SetXattr {
+            name: b"user.a",
+            value: Some(&block),
+            object: Some(ObjectId(18)),
+        },
+        FileRecord::SetXattr { name: b"user.a", value: None, object: None },
         FileRecord::Link { entry: from },
         FileRecord::Remove { entry: from, fate: Fate::Freed },
         FileRecord::Rename { from, to, replaced: Some((ObjectId(17), Fate::Orphan)) },
         FileRecord::Rename { from, to, replaced: None },
         FileRecord::Exchange { from, to, other: ObjectId(17) },
+        FileRecord::Remove { entry: from, fate: Fate::Freeing },
         FileRecord::Release,
+        FileRecord::BeginFreeing,
+        FileRecord::Access { atime: stamp.time },
+        FileRecord::SetLimits {
+            owner: OwnerId { kind: OwnerKind::Project, id: 7 },
+            limits: Limits { blocks: 100, inodes: 0 },
+        },
     ];
     let encode = |record: FileRecord<'_>| {
         let mut bytes = vec![record.kind()];

@@ -4,6 +4,8 @@
 //!
 //! Invariant: as for the other targets, a module for each target.
 
+pub mod acl;
 pub mod directory;
 pub mod file_record;
 pub mod inode;
+pub mod xattr_list;

@@ -15,10 +15,17 @@ pub(super) type Inode = (u64, Txg);
 /// Inodes by the inode of their directory and their name.
 pub(super) type Names = BTreeMap<(Inode, Vec<u8>), Inode>;
 
+/// Data and extended attributes of a file; of a symbolic link, its target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) data: Vec<u8>,
+    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
 /// Contents of a file, the oldest first.
 #[derive(Clone, Default)]
 pub(super) struct Contents {
-    pub(super) all: Vec<Vec<u8>>,
+    pub(super) all: Vec<Content>,
     /// Index of the oldest content that a crash may leave.
     pub(super) synced: usize,
 }
@@ -42,6 +49,10 @@ impl Book {
         self.names.last().expect("the names of a new filesystem")
     }
 
+    pub(super) fn create(&mut self, inode: Inode, content: Content) {
+        self.files.insert(inode, Contents { all: vec![content], synced: 0 });
+    }
+
     pub(super) fn rename(&mut self, named: &[Inode], change: impl FnOnce(&mut Names)) {
         let mut names = self.now().clone();
         change(&mut names);
@@ -56,7 +67,7 @@ impl Book {
     pub(super) fn judge(
         &self,
         names: &Names,
-        files: &BTreeMap<Inode, Vec<u8>>,
+        files: &BTreeMap<Inode, Content>,
     ) -> Result<bool, String> {
         let allowed = (self.synced..self.names.len()).rev();
         let mut reason = format!("the names are older than the sync of change {}", self.synced);
@@ -71,7 +82,11 @@ impl Book {
 
     /// Checks the contents, if the last surviving change of names is `last`. Returns true if all
     /// contents are the newest.
-    fn judge_files(&self, last: usize, files: &BTreeMap<Inode, Vec<u8>>) -> Result<bool, String> {
+    fn judge_files(
+        &self,
+        last: usize,
+        files: &BTreeMap<Inode, Content>,
+    ) -> Result<bool, String> {
         let mut needed: BTreeMap<Inode, usize> = BTreeMap::new();
         for (inode, content) in self.named[..=last].iter().flatten() {
             let oldest = needed.entry(*inode).or_default();

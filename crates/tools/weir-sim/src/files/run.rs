@@ -1,39 +1,38 @@
 //! Filesystems under power cuts: several clients change few names, and the power fails at random
 //! steps. Each recovered filesystem must be in a state that the crash promise allows.
 //!
-//! Invariants:
-//! - a client records each change in the same step of the executor in which the filesystem returns;
-//! - the check of the recovered filesystem finds nothing.
+//! Invariant: the check of the recovered filesystem finds nothing, and nothing is left of removed
+//! files.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weir_base::{Clock as _, Guid, ObjectId, RecordSize};
 use weir_dataset::{Engine, EngineOptions};
 use weir_format::files::{FileType, TimeStamp};
 use weir_format::{VdevKind, VdevRole};
-use weir_fs::{
-    Attributes, Filesystem, FilesystemLayer, FsError, Layout, NewInode, NewKind, Now, ROOT,
-    RenameMode, SetAttributes,
-};
+use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, FsError, Layout, Now, ROOT};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
-use super::book::{Book, Contents, Inode, Names};
+use super::book::{Book, Content, Inode, Names};
+use super::client::{Client, inode_of};
 use crate::cut::CutPlan;
 use crate::media::{DiskOptions, MediaImage};
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
 const DISK_BYTES: u64 = 64 << 20;
+/// Inodes with a fixed number; the root directory is one of them.
+const INTERNAL_INODES: u64 = 16;
+/// Limits under which a file of two records is large.
+const LIMITS: FreeingLimits = FreeingLimits { at_once: 1, part: 1 };
 const CLIENTS: u64 = 3;
 const STEPS: usize = 200;
 const LAYOUT: Layout =
     Layout { hash_key: 5, record_size: RecordSize::from_shift(2).expect("16 KiB") };
-const FILE: NewInode<'static> =
-    NewInode { kind: NewKind::File, permissions: 0o644, uid: 0, gid: 0 };
-const DIRECTORY: NewInode<'static> = NewInode { kind: NewKind::Directory, ..FILE };
 
 fn clock(world: &SimWorld) -> Now {
     let clock = world.executor().clock();
@@ -47,156 +46,8 @@ fn options(world: &SimWorld, bug: PlantedBug) -> EngineOptions {
     EngineOptions { memory_bytes: 8 << 20, clock: world.executor().clock(), bug }
 }
 
-fn inode_of(found: &Attributes) -> Inode {
-    (found.number.0, found.generation)
-}
-
-/// A client of the filesystem.
-struct Client {
-    rng: Rng,
-    engine: Arc<Engine>,
-    files: Rc<Filesystem>,
-    book: Rc<RefCell<Book>>,
-}
-
-impl Client {
-    fn name(&mut self) -> Vec<u8> {
-        format!("n{}", self.rng.below(7)).into_bytes()
-    }
-
-    /// Draws a directory: the root or a directory with a name.
-    fn directory(&mut self) -> Inode {
-        let book = self.book.borrow();
-        let named = book.now().values().filter(|inode| !book.files.contains_key(inode));
-        let known: Vec<Inode> = named.copied().collect();
-        let at = self.rng.below(known.len() as u64 + 1) as usize;
-        known.get(at).copied().unwrap_or(book.root)
-    }
-
-    fn file(&mut self) -> Option<Inode> {
-        let book = self.book.borrow();
-        let named = book.now().values().filter(|inode| book.files.contains_key(inode));
-        let named: Vec<Inode> = named.copied().collect();
-        let at = self.rng.below(named.len().max(1) as u64) as usize;
-        named.get(at).copied()
-    }
-
-    /// True for errors of operations on names that other clients changed meanwhile.
-    fn is_expected(error: &FsError) -> bool {
-        !matches!(error, FsError::Dataset(_) | FsError::Damaged { .. })
-    }
-
-    async fn step(&mut self) -> Result<(), String> {
-        let done = match self.rng.below(20) {
-            0..5 => self.create().await,
-            5..8 => self.rename().await,
-            8..10 => self.remove().await,
-            10..17 => self.write().await,
-            17 => self.truncate().await,
-            // A commit, so that later changes replace committed content.
-            18 => self.engine.commit().await.map_err(FsError::from),
-            _ => self.sync().await,
-        };
-        match done {
-            Err(error) if !Self::is_expected(&error) => Err(error.to_string()),
-            _ => Ok(()),
-        }
-    }
-
-    async fn create(&mut self) -> Result<(), FsError> {
-        let (directory, name) = (self.directory(), self.name());
-        let is_directory = self.rng.below(5) == 0;
-        let new = if is_directory { DIRECTORY } else { FILE };
-        let made = self.files.create_inode(ObjectId(directory.0), &name, &new).await?;
-        let inode = inode_of(&made);
-        let mut book = self.book.borrow_mut();
-        if !is_directory {
-            let contents = Contents { all: vec![Vec::new()], synced: 0 };
-            book.files.insert(inode, contents);
-        }
-        book.rename(&[inode], |names| _ = names.insert((directory, name), inode));
-        Ok(())
-    }
-
-    async fn rename(&mut self) -> Result<(), FsError> {
-        let (from, old) = (self.directory(), self.name());
-        let (to, new) = (self.directory(), self.name());
-        let (source, target) = ((ObjectId(from.0), &old[..]), (ObjectId(to.0), &new[..]));
-        self.files.rename(source, target, RenameMode::Replace).await?;
-        let mut book = self.book.borrow_mut();
-        let Some(inode) = book.now().get(&(from, old.clone())).copied() else { return Ok(()) };
-        let replaced = book.now().get(&(to, new.clone())).copied();
-        if replaced == Some(inode) {
-            return Ok(());
-        }
-        let named: Vec<Inode> = std::iter::once(inode).chain(replaced).collect();
-        book.rename(&named, |names| {
-            names.remove(&(from, old));
-            names.insert((to, new), inode);
-        });
-        Ok(())
-    }
-
-    async fn remove(&mut self) -> Result<(), FsError> {
-        let (directory, name) = (self.directory(), self.name());
-        let is_directory = self.rng.coin();
-        self.files.remove(ObjectId(directory.0), &name, is_directory).await?;
-        let mut book = self.book.borrow_mut();
-        let inode = book.now().get(&(directory, name.clone())).copied();
-        let named: Vec<Inode> = inode.into_iter().collect();
-        book.rename(&named, |names| _ = names.remove(&(directory, name)));
-        Ok(())
-    }
-
-    async fn write(&mut self) -> Result<(), FsError> {
-        let Some(inode) = self.file() else { return Ok(()) };
-        let offset = [0, 700, 3_000, 4_096, 20_000][self.rng.below(5) as usize];
-        let length = [5, 600, 4_096, 30_000][self.rng.below(4) as usize];
-        let byte = self.rng.below(250) as u8;
-        let data = vec![byte; length];
-        self.files.write(ObjectId(inode.0), offset as u64, &data, false).await?;
-        self.changed(inode, |content| {
-            content.resize(content.len().max(offset + length), 0);
-            content[offset..offset + length].fill(byte);
-        });
-        Ok(())
-    }
-
-    async fn truncate(&mut self) -> Result<(), FsError> {
-        let Some(inode) = self.file() else { return Ok(()) };
-        let size = [0, 100, 5_000, 40_000][self.rng.below(4) as usize];
-        let changes = SetAttributes { size: Some(size as u64), ..SetAttributes::default() };
-        self.files.set_attributes(ObjectId(inode.0), &changes).await?;
-        self.changed(inode, |content| content.resize(size, 0));
-        Ok(())
-    }
-
-    fn changed(&self, inode: Inode, change: impl FnOnce(&mut Vec<u8>)) {
-        let mut book = self.book.borrow_mut();
-        // The number may belong to a new file meanwhile.
-        let Some(contents) = book.files.get_mut(&inode) else { return };
-        let mut content = contents.all.last().cloned().unwrap_or_default();
-        change(&mut content);
-        contents.all.push(content);
-    }
-
-    async fn sync(&mut self) -> Result<(), FsError> {
-        let Some(inode) = self.file() else { return Ok(()) };
-        let (names, content) = {
-            let book = self.book.borrow();
-            (book.names.len() - 1, book.files[&inode].all.len() - 1)
-        };
-        self.files.sync(ObjectId(inode.0)).await?;
-        let mut book = self.book.borrow_mut();
-        book.synced = book.synced.max(names);
-        let contents = book.files.get_mut(&inode).expect("a known file");
-        contents.synced = contents.synced.max(content);
-        Ok(())
-    }
-}
-
 /// Reads all names and contents.
-async fn read_all(files: &Filesystem) -> Result<(Names, BTreeMap<Inode, Vec<u8>>), FsError> {
+async fn read_all(files: &Filesystem) -> Result<(Names, BTreeMap<Inode, Content>), FsError> {
     let (mut names, mut contents) = (Names::new(), BTreeMap::new());
     let mut waiting = vec![inode_of(&files.attributes(ROOT).await?)];
     while let Some(directory) = waiting.pop() {
@@ -211,7 +62,16 @@ async fn read_all(files: &Filesystem) -> Result<(Names, BTreeMap<Inode, Vec<u8>>
                 if entry.file_type == FileType::Directory {
                     waiting.push(inode);
                 } else {
-                    contents.insert(inode, files.read(entry.inode, 0, 1 << 20).await?);
+                    let data = match entry.file_type {
+                        FileType::SymbolicLink => files.read_link(entry.inode).await?,
+                        _ => files.read(entry.inode, 0, 1 << 20).await?,
+                    };
+                    let mut xattrs = BTreeMap::new();
+                    for name in files.xattr_names(entry.inode).await? {
+                        let value = files.xattr(entry.inode, &name).await?;
+                        xattrs.insert(name.into_vec(), value);
+                    }
+                    contents.insert(inode, Content { data, xattrs });
                 }
             }
         }
@@ -247,13 +107,12 @@ pub fn cut_files(seed: u64, bug: PlantedBug) -> Result<FileCuts, String> {
         let lost = Cell::new(false);
         let recovered = world.run_until(async {
             let engine = recover(&world, bug).await?;
-            let files = Filesystem::open(&engine, "files", clock(&world)).await;
+            let files = Filesystem::open_with(&engine, "files", LIMITS, clock(&world)).await;
             let files = files.map_err(|error| error.to_string())?;
             let (names, contents) = read_all(&files).await.map_err(|error| error.to_string())?;
             lost.set(book.judge(&names, &contents)?);
-            engine.sync().await.map_err(|error| error.to_string())?;
-            let findings = files.check().await.map_err(|error| error.to_string())?;
-            if findings.is_empty() { Ok(()) } else { Err(format!("the check found {findings:?}")) }
+            check(&engine, &files).await?;
+            free_removed(&engine, &files, &names).await
         });
         let recovered = recovered.map_err(|error| error.to_string()).and_then(|done| done);
         recovered.map_err(|what| format!("files, seed {seed}, cut {}: {what}", counted.cuts))?;
@@ -264,11 +123,50 @@ pub fn cut_files(seed: u64, bug: PlantedBug) -> Result<FileCuts, String> {
     Ok(counted)
 }
 
+async fn check(engine: &Engine, files: &Filesystem) -> Result<(), String> {
+    engine.sync().await.map_err(|error| error.to_string())?;
+    let findings = files.check().await.map_err(|error| error.to_string())?;
+    if findings.is_empty() { Ok(()) } else { Err(format!("the check found {findings:?}")) }
+}
+
+/// Frees the removed files as a background task does. Nothing of them may be left.
+async fn free_removed(engine: &Engine, files: &Filesystem, names: &Names) -> Result<(), String> {
+    let numbers = files.removed_files().await.map_err(|error| error.to_string())?;
+    for number in numbers {
+        while files.free_part(number).await.map_err(|error| error.to_string())? {}
+    }
+    check(engine, files).await?;
+    let named: BTreeSet<Inode> = names.values().copied().collect();
+    let mut expected = INTERNAL_INODES + named.len() as u64;
+    for (number, _) in named {
+        let inode = files.has_large_xattrs(ObjectId(number)).await;
+        expected += u64::from(inode.map_err(|error| error.to_string())?);
+    }
+    let used = files.statistics().await.map_err(|error| error.to_string())?.files;
+    if used == expected { Ok(()) } else { Err(format!("{used} inodes instead of {expected}")) }
+}
+
 async fn recover(world: &SimWorld, bug: PlantedBug) -> Result<Arc<Engine>, String> {
     let how = ImportOptions::new(Guid(99));
     let options = options(world, bug);
     let opened = Engine::open_with_layer(world.devices(), how, &options, &FilesystemLayer).await;
     opened.map_err(|error| error.to_string())
+}
+
+/// Frees the removed files until `is_done`.
+fn free_in_background(
+    world: &SimWorld,
+    files: &Rc<Filesystem>,
+    is_done: &Rc<Cell<bool>>,
+) -> impl Future<Output = Result<(), FsError>> + 'static {
+    let (files, is_done, timer) = (Rc::clone(files), Rc::clone(is_done), world.executor().clone());
+    async move {
+        while !is_done.get() {
+            files.free_removed().await?;
+            timer.sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
 }
 
 type Cuts = Rc<RefCell<Vec<(Book, Vec<MediaImage>)>>>;
@@ -288,6 +186,7 @@ async fn run_clients(
     let engine = engine.map_err(|error| error.to_string())?;
     let files = Filesystem::create(&engine, "files", LAYOUT, &[], clock(world)).await;
     let files = Rc::new(files.map_err(told)?);
+    files.set_freeing_limits(LIMITS);
     let root = inode_of(&files.attributes(ROOT).await.map_err(told)?);
     let (names, named) = (vec![Names::new()], vec![Vec::new()]);
     let book = Book { names, named, synced: 0, files: BTreeMap::new(), root };
@@ -295,6 +194,9 @@ async fn run_clients(
     let (timer, committer) = (world.executor().clone(), Arc::clone(&engine));
     let committer = async move { committer.run(|time| timer.sleep(time)).await };
     let committer = world.executor().spawn("committer", committer);
+    let is_done = Rc::new(Cell::new(false));
+    let background = free_in_background(world, &files, &is_done);
+    let background = world.executor().spawn("background", background);
     let state = Rc::clone(&book);
     world.on_step(move |cut| {
         let mut rng = Rng::new(seed).stream("cut", cut.steps);
@@ -321,6 +223,8 @@ async fn run_clients(
     for client in clients {
         client.await?;
     }
+    is_done.set(true);
+    background.await.map_err(told)?;
     engine.stop();
     committer.await.map_err(|error| error.to_string())
 }

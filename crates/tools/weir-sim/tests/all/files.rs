@@ -42,3 +42,28 @@ fn root_of_a_neighbour_is_noticed() {
 fn dropped_log_batch_is_noticed() {
     assert!(is_noticed(PlantedBug::DropLastBatch, 20));
 }
+
+#[test]
+fn removed_file_that_is_forgotten_is_noticed() {
+    assert!(is_noticed(PlantedBug::RemovedFileForgotten, 20));
+}
+
+#[test]
+fn blocks_of_a_freed_part_are_noticed() {
+    assert!(is_noticed(PlantedBug::FreedPartStillCounted, 20));
+}
+
+#[test]
+fn mask_of_an_old_mode_is_noticed() {
+    assert!(is_noticed(PlantedBug::AclMaskKept, 20));
+}
+
+#[test]
+fn leaked_attributes_are_noticed() {
+    assert!(is_noticed(PlantedBug::AttributesLeaked, 20));
+}
+
+#[test]
+fn usage_of_an_old_owner_is_noticed() {
+    assert!(is_noticed(PlantedBug::UsageStaysAtOldOwner, 20));
+}

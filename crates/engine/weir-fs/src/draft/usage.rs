@@ -1,0 +1,149 @@
+//! Usage of users, groups and projects.
+//!
+//! Invariants:
+//! - the usage of an owner changes in the same txg as the inodes of the owner, and is exact;
+//! - only a change that increases the usage of an owner fails at a limit.
+
+use std::collections::BTreeMap;
+
+use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_block::Block;
+use weir_format::files::{Inode, InodeState, Limits, OwnerId, OwnerKind, Usage, UsageBlock};
+use weir_pool::PlantedBug;
+
+use crate::draft::node::{Draft, DraftNode};
+use crate::draft::reads::Reads;
+use crate::error::FsError;
+use crate::layout::{FIRST, ROOT, USAGE};
+
+/// What an inode counts for its owners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charge {
+    owners: [Option<OwnerId>; 3],
+    blocks: u64,
+    inodes: u64,
+}
+
+impl Charge {
+    /// `None` for an internal inode.
+    pub(crate) fn of(number: ObjectId, inode: &Inode) -> Option<Self> {
+        if number != ROOT && number < FIRST {
+            return None;
+        }
+        let of = |kind, id| Some(OwnerId { kind, id });
+        // Project 0 means no project.
+        let project = of(OwnerKind::Project, inode.project).filter(|owner| owner.id > 0);
+        let owners = [of(OwnerKind::User, inode.uid), of(OwnerKind::Group, inode.gid), project];
+        let is_file = inode.state != InodeState::Attributes;
+        Some(Self { owners, blocks: inode.blocks, inodes: u64::from(is_file) })
+    }
+
+    /// Adds the charge to the usage of its owners.
+    pub(crate) fn add_to(&self, usage: &mut UsageChanges, sign: i64) {
+        for owner in self.owners.into_iter().flatten() {
+            let change = usage.entry(owner).or_default();
+            change.0 = change.0.wrapping_add(self.blocks.cast_signed().wrapping_mul(sign));
+            change.1 = change.1.wrapping_add(self.inodes.cast_signed().wrapping_mul(sign));
+        }
+    }
+}
+
+/// Changes of blocks and inodes, by owner.
+pub(crate) type UsageChanges = BTreeMap<OwnerId, (i64, i64)>;
+
+/// Decodes a block of the usage; `None` is a hole.
+fn decode(read: Option<&[Block]>) -> Result<UsageBlock, FsError> {
+    match read {
+        Some([block]) => {
+            UsageBlock::decode(block).map_err(|error| FsError::of_inode(USAGE, &error))
+        }
+        _ => Ok(UsageBlock::empty()),
+    }
+}
+
+/// Reads a block of the usage.
+pub(crate) async fn read_usage(reads: Reads<'_>, block: u64) -> Result<UsageBlock, FsError> {
+    let read = reads.record(USAGE, RecordSize::BLOCK, block).await?;
+    decode(read.as_deref())
+}
+
+/// Usage after a change.
+///
+/// # Errors
+/// `Quota` if the usage grows beyond a limit, and `enforces`.
+fn changed(
+    usage: Usage,
+    owner: OwnerId,
+    (blocks, inodes): (i64, i64),
+    enforces: bool,
+) -> Result<Usage, FsError> {
+    let Usage { limits: Limits { blocks: max_blocks, inodes: max_inodes }, .. } = usage;
+    let after = |used: u64, change: i64, max: u64| {
+        let used = used.saturating_add_signed(change);
+        let is_over = enforces && change > 0 && max > 0 && used > max;
+        if is_over { Err(FsError::Quota(owner.kind)) } else { Ok(used) }
+    };
+    let blocks = after(usage.blocks, blocks, max_blocks)?;
+    let inodes = after(usage.inodes, inodes, max_inodes)?;
+    Ok(Usage { blocks, inodes, ..usage })
+}
+
+impl Draft<'_> {
+    /// Changes of the usage that the changed inodes cause.
+    pub(crate) fn usage_changes(&self) -> UsageChanges {
+        let mut changes = UsageChanges::new();
+        for (number, node) in self.nodes() {
+            let DraftNode { before, inode, .. } = node;
+            let mut after = if node.is_freed() { None } else { Charge::of(*number, inode) };
+            if self.reads.bug() == PlantedBug::UsageStaysAtOldOwner
+                && let (Some(after), Some(before)) = (&mut after, before)
+            {
+                after.owners = before.owners;
+            }
+            if *before != after {
+                before.iter().for_each(|charge| charge.add_to(&mut changes, -1));
+                after.iter().for_each(|charge| charge.add_to(&mut changes, 1));
+            }
+        }
+        changes.retain(|_, change| *change != (0, 0));
+        changes
+    }
+
+    /// Changes the usage of the owners of the changed inodes.
+    ///
+    /// # Errors
+    /// `Quota` if an owner would have more than a limit, and `enforces`.
+    pub(crate) async fn update_usage(
+        &mut self,
+        changes: &UsageChanges,
+        enforces: bool,
+    ) -> Result<(), FsError> {
+        for (owner, change) in changes {
+            self.change_usage(*owner, |usage| changed(usage, *owner, *change, enforces)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets the limits of an owner.
+    pub(crate) async fn set_limits(
+        &mut self,
+        owner: OwnerId,
+        limits: Limits,
+    ) -> Result<(), FsError> {
+        self.change_usage(owner, |usage| Ok(Usage { limits, ..usage })).await
+    }
+
+    async fn change_usage(
+        &mut self,
+        owner: OwnerId,
+        change: impl FnOnce(Usage) -> Result<Usage, FsError>,
+    ) -> Result<(), FsError> {
+        let (block, entry) = owner.block();
+        let read = self.record(USAGE, block).await?;
+        let mut content = decode(read.as_deref())?;
+        let place = content.0.get_mut(entry).expect("a place in the block");
+        *place = change(*place)?;
+        let bytes: Box<[u8; BLOCK_BYTES]> = content.encode();
+        self.set_record(USAGE, block, vec![Block::copy_of(&bytes)]).await
+    }
+}

@@ -1,0 +1,100 @@
+//! Times of the last read (atime).
+//!
+//! Invariants:
+//! - a read changes only memory, except once in 24 hours;
+//! - a change of an inode also stores its newest atime.
+
+use async_recursion::async_recursion as boxed;
+use weir_base::ObjectId;
+use weir_format::files::{FileRecord, Inode, TimeStamp};
+
+use crate::error::FsError;
+use crate::filesystem::commit::Change;
+use crate::filesystem::state::Filesystem;
+use crate::inodes::{CachedInode, Slot};
+
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+
+/// Rule by which reads set the atime of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtimePolicy {
+    /// A read sets the atime if the atime is not after the last change, or is older than 24 hours
+    /// (mount option `relatime` of Linux).
+    #[default]
+    Relative,
+    /// No read sets the atime.
+    Off,
+    /// Each read sets the atime.
+    On,
+}
+
+/// Time of the last read that the inode in the dataset lacks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadTime {
+    newest: TimeStamp,
+    /// Time of the first read since the inode was written.
+    first: TimeStamp,
+}
+
+/// A copy of an inode with the newest atime.
+pub(crate) fn with_read_time(inode: &Inode, cached: &CachedInode) -> Inode {
+    let atime = cached.read_time.lock().map_or(inode.atime, |read| read.newest);
+    Inode { atime, ..inode.clone() }
+}
+
+fn is_day_later(now: TimeStamp, then: TimeStamp) -> bool {
+    now.seconds.saturating_sub(then.seconds) >= DAY_SECONDS
+}
+
+impl Filesystem {
+    /// Sets the rule for reads that begin later.
+    pub fn set_atime_policy(&self, policy: AtimePolicy) {
+        *self.atime.lock() = policy;
+    }
+
+    /// Records a read of an inode. The caller holds the lock of the slot. Returns true if the
+    /// dataset needs the new time.
+    pub(crate) fn note_read(&self, cached: &CachedInode, slot: &Slot) -> bool {
+        let (policy, now) = (*self.atime.lock(), (self.now)());
+        let Ok((_, inode)) = slot.used() else { return false };
+        let mut read = cached.read_time.lock();
+        let atime = read.map_or(inode.atime, |read| read.newest);
+        let is_old = atime <= inode.mtime.max(inode.ctime) || is_day_later(now, atime);
+        let is_set = match policy {
+            AtimePolicy::Relative => is_old,
+            AtimePolicy::Off => false,
+            AtimePolicy::On => true,
+        };
+        if is_set {
+            let first = read.map_or(now, |read| read.first);
+            *read = Some(ReadTime { newest: now, first });
+        }
+        read.is_some_and(|read| is_day_later(now, read.first))
+    }
+
+    /// Stores the atime of an inode, if the inode in the dataset has an older one.
+    pub(crate) async fn store_atime(&self, number: ObjectId) -> Result<(), FsError> {
+        let mut draft = self.draft();
+        let mut locked = self.lock_for(&mut draft, number).await?;
+        let read = *locked.cached.read_time.lock();
+        let Some(ReadTime { newest: atime, .. }) = read else { return Ok(()) };
+        let record = FileRecord::Access { atime };
+        draft.apply(number, &record).await?;
+        self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await
+    }
+
+    /// Stores the atimes that only memory has. A server calls this before it stops.
+    ///
+    /// # Errors
+    /// The errors of the engine.
+    #[boxed(?Send)]
+    pub async fn store_atimes(&self) -> Result<(), FsError> {
+        for number in self.inodes.with_read_time() {
+            match self.store_atime(number).await {
+                Ok(()) | Err(FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
