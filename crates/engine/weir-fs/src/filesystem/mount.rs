@@ -1,6 +1,6 @@
 //! Creates and opens filesystems.
 //!
-//! Invariant: a filesystem is open only after the inodes without a name are free.
+//! Invariant: a filesystem that can change is open only after the inodes without a name are free.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use async_recursion::async_recursion as boxed;
 use tokio::sync::Mutex;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
-use weir_dataset::{Engine, ObjectChange, PropertyChange};
+use weir_dataset::{Engine, ObjectChange, PropertyChange, Volume};
 use weir_format::files::{FileRecord, FileType, Inode, InodeState};
 
 use crate::directory::NameHash;
@@ -46,7 +46,19 @@ impl Filesystem {
     /// `Invalid` if the dataset is not a filesystem; the errors of reads.
     #[boxed(?Send)]
     pub async fn open(engine: &Arc<Engine>, name: &str, now: Now) -> Result<Self, FsError> {
-        let volume = engine.volume(name)?;
+        Self::open_volume(engine, engine.volume(name)?, now).await
+    }
+
+    /// Opens the filesystem of a dataset or of a snapshot. Does not change a read-only one.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[boxed(?Send)]
+    pub async fn open_volume(
+        engine: &Arc<Engine>,
+        volume: Arc<Volume>,
+        now: Now,
+    ) -> Result<Self, FsError> {
         let layer = volume.object_layer();
         let layout = layer.and_then(|layer| Layout::decode(&layer));
         let layout = layout.ok_or(FsError::Invalid("the dataset is not a filesystem"))?;
@@ -60,6 +72,9 @@ impl Filesystem {
             renames: Mutex::new(()),
             now,
         };
+        if filesystem.volume.is_read_only() {
+            return Ok(filesystem);
+        }
         if filesystem.reads().inode(ROOT).await?.is_none() {
             filesystem.format().await?;
         }
