@@ -9,7 +9,7 @@ use weir_api::ApiError;
 use weir_api::types::{
     FilesystemMount, FilesystemUnmount, ListMounts, Mount, Outcome, Request as _,
 };
-use weir_base::ErrorKind;
+use weir_base::{ErrorKind, names};
 
 use crate::cli::base::session::Session;
 
@@ -78,7 +78,7 @@ pub(crate) fn mount(arguments: MountArgs, session: &Session) -> Result<(), ApiEr
 
 pub(crate) fn unmount(arguments: UnmountArgs, session: &Session) -> Result<(), ApiError> {
     let UnmountArgs { place, force } = arguments;
-    let name = if place.starts_with(['/', '.']) {
+    let name = if names::dataset(&place).is_err() {
         let directory = absolute(&place)?;
         let mounts = session.call(ListMounts {})?.mounts;
         let found = mounts.into_iter().find(|mount| mount.directory == directory);
