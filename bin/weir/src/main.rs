@@ -24,8 +24,8 @@ use crate::cli::args::{Cli, Command};
 use crate::cli::base::session::Session;
 use crate::cli::base::{grammar, hints, output};
 use crate::cli::{
-    advise, args, bookmark, events, export, lun, overview, pool, property, replicate, schedule,
-    server, snapshot, stream, target, token, transfer, volume,
+    advise, args, bookmark, events, export, filesystem, lun, overview, pool, property, replicate,
+    schedule, server, snapshot, stream, target, token, transfer, volume,
 };
 
 fn main() -> ExitCode {
@@ -64,6 +64,15 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         Command::Pool { verb, remote } => pool::run(verb, &Session::open(&root, &remote.into())?),
         Command::Volume { verb, remote } => {
             volume::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Filesystem { verb, remote } => {
+            filesystem::verbs::run(verb, &Session::open(&root, &remote.into())?)
+        }
+        Command::Mount { arguments, remote } => {
+            filesystem::mount::mount(arguments, &Session::open(&root, &remote.into())?)
+        }
+        Command::Unmount { arguments, remote } => {
+            filesystem::mount::unmount(arguments, &Session::open(&root, &remote.into())?)
         }
         Command::Snapshot { verb, remote } => {
             snapshot::run(verb, &Session::open(&root, &remote.into())?)

@@ -18,6 +18,8 @@ use crate::cli::base::typed;
 use crate::cli::bookmark::BookmarkVerb;
 use crate::cli::events::EventArgs;
 use crate::cli::export::ExportVerb;
+use crate::cli::filesystem::mount::{MountArgs, UnmountArgs};
+use crate::cli::filesystem::verbs::FilesystemVerb;
 use crate::cli::lun::LunVerb;
 use crate::cli::pool::PoolVerb;
 use crate::cli::property::{GetArgs, InheritArgs, SetArgs};
@@ -34,7 +36,8 @@ use crate::offline::check::CheckArgs;
 use crate::offline::rescue::RescueArgs;
 use crate::serve_args::ServeArgs;
 
-/// Software-defined storage in one program: disks form pools, and pools serve volumes.
+/// Software-defined storage in one program: disks form pools, and pools serve volumes and
+/// filesystems.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -53,7 +56,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         remote: Remote,
     },
-    /// List all pools, volumes, exports, targets and logical units
+    /// List all pools, volumes, filesystems, exports, targets and logical units
     List {
         #[command(flatten)]
         remote: Remote,
@@ -78,6 +81,29 @@ pub(crate) enum Command {
         remote: Remote,
         #[command(subcommand)]
         verb: VolumeVerb,
+    },
+    /// Create, show and destroy filesystems
+    #[command(visible_alias = "fs")]
+    Filesystem {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: FilesystemVerb,
+    },
+    /// Mount a filesystem or a snapshot of a filesystem on the machine of the server
+    Mount {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        arguments: MountArgs,
+    },
+    /// Unmount a filesystem or snapshot
+    #[command(alias = "umount")]
+    Unmount {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(flatten)]
+        arguments: UnmountArgs,
     },
     /// Create snapshots, roll volumes back to them and clone them
     Snapshot {
@@ -211,6 +237,9 @@ impl Cli {
             | Command::Version { remote }
             | Command::Pool { remote, .. }
             | Command::Volume { remote, .. }
+            | Command::Filesystem { remote, .. }
+            | Command::Mount { remote, .. }
+            | Command::Unmount { remote, .. }
             | Command::Snapshot { remote, .. }
             | Command::Bookmark { remote, .. }
             | Command::Get { remote, .. }

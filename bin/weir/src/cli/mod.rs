@@ -8,6 +8,7 @@ pub(crate) mod cleaner;
 pub(crate) mod damage;
 pub(crate) mod events;
 pub(crate) mod export;
+pub(crate) mod filesystem;
 pub(crate) mod iostat;
 pub(crate) mod lun;
 pub(crate) mod maintenance;

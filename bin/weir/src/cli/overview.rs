@@ -8,8 +8,8 @@
 use serde::Serialize;
 use weir_api::ApiError;
 use weir_api::types::{
-    Export, Health, ListExports, ListPools, ListTargets, ListVolumes, PoolList, PoolStatus,
-    ServerInfo, ShowServer, Target, Volume, VolumeList,
+    Export, Filesystem, Health, ListExports, ListFilesystems, ListPools, ListTargets, ListVolumes,
+    PoolList, PoolStatus, ServerInfo, ShowServer, Target, Volume, VolumeList,
 };
 use weir_base::ErrorKind;
 use weir_base::size::Human;
@@ -17,6 +17,7 @@ use weir_base::size::Human;
 use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::output;
 use crate::cli::base::session::Session;
+use crate::cli::filesystem::verbs;
 use crate::cli::pool;
 
 /// Version of this program.
@@ -54,11 +55,12 @@ fn line(pool: &PoolStatus) -> String {
 struct Everything {
     pools: Vec<PoolStatus>,
     volumes: Vec<Volume>,
+    filesystems: Vec<Filesystem>,
     exports: Vec<Export>,
     targets: Vec<Target>,
 }
 
-/// Prints a line for each pool, volume, export and logical unit.
+/// Prints a line for each pool, volume, filesystem, export and logical unit.
 pub(crate) fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
     let Some(list) = list.list(&["KIND", "NAME", ">SIZE", ">USED", "STATE"], &[])? else {
         return Ok(());
@@ -67,6 +69,7 @@ pub(crate) fn list(session: &Session, list: &ListArgs) -> Result<(), ApiError> {
     let everything = Everything {
         pools: session.call(ListPools {})?.pools,
         volumes,
+        filesystems: session.call(ListFilesystems { pool: None })?.filesystems,
         exports: session.call(ListExports {})?.exports,
         targets: session.call(ListTargets {})?.targets,
     };
@@ -89,6 +92,14 @@ fn rows(all: &Everything) -> Vec<[Cell; 5]> {
     for volume in &all.volumes {
         let (size, used) = (Cell::Size(volume.size_bytes), Cell::Size(volume.used_bytes));
         rows.push(row("volume", &volume.name, size, used, "-"));
+    }
+    for filesystem in &all.filesystems {
+        let used = Cell::Size(filesystem.used_bytes);
+        let place = match verbs::directory(filesystem) {
+            Some(directory) => format!("mounted at {directory}"),
+            None => "not mounted".to_owned(),
+        };
+        rows.push(row("filesystem", &filesystem.name, none(), used, &place));
     }
     for export in &all.exports {
         let clients =

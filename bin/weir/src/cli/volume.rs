@@ -189,10 +189,12 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
                 .with_action(format!("weir volume show {name}")))
         }
         VolumeVerb::List { pool, list } => self::list(session, pool, &list),
-        VolumeVerb::Show { name } if names::dataset(&name).is_err() => check_name(session, &name),
+        VolumeVerb::Show { name } if names::dataset(&name).is_err() => {
+            check_name(session, "volume", &name)
+        }
         VolumeVerb::Show { name } => session.print(&session.call(ShowVolume { name })?, show),
         VolumeVerb::Set { properties, name } => {
-            check_name(session, &name)?;
+            check_name(session, "volume", &name)?;
             let properties = property::values(&properties)?;
             let request = VolumeSet { name, properties };
             changed(session, &session.call(request)?)
@@ -200,13 +202,13 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         VolumeVerb::Resize { name, size } => {
             let size = size.text();
             check_order("resize", &name, &size)?;
-            check_name(session, &name)?;
+            check_name(session, "volume", &name)?;
             let size_bytes = new_size(&name, &size, session)?;
             let request = VolumeResize { name, size_bytes };
             sized(session, &session.call(request)?)
         }
         VolumeVerb::Rename { name, to } => {
-            check_name(session, &name)?;
+            check_name(session, "volume", &name)?;
             check_new_name(&name, &to)?;
             let request = VolumeRename { name: name.clone(), to };
             renamed(session, &name, &session.call(request)?)
@@ -217,7 +219,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
             derived(session, &session.call(VolumeCopy { name, to })?, &of)
         }
         VolumeVerb::Promote { name } => {
-            check_name(session, &name)?;
+            check_name(session, "volume", &name)?;
             let change = session.call(VolumePromote { name })?;
             let name = &change.volume.name;
             session.say(&match change.outcome {
@@ -230,7 +232,7 @@ pub(crate) fn run(verb: VolumeVerb, session: &Session) -> Result<(), ApiError> {
         }
         VolumeVerb::Advise { name } => advise::advise(name, session),
         VolumeVerb::Destroy { name, recursive, yes } => {
-            check_name(session, &name)?;
+            check_name(session, "volume", &name)?;
             if !yes {
                 session.call(ShowVolume { name: name.clone() })?;
             }
@@ -251,7 +253,7 @@ fn create(
     properties: &[String],
 ) -> Result<(), ApiError> {
     check_order("create", &name, size)?;
-    check_name(session, &name)?;
+    check_name(session, "volume", &name)?;
     check_size_once(properties)?;
     check_percentage(&name, size, session)?;
     let record_bytes = record_bytes(record_size, size)?;
@@ -278,9 +280,9 @@ fn create(
     Ok(())
 }
 
-/// Checks the name of a volume. If it names another kind of object, the error has the command for
+/// Checks the name of a volume or filesystem (`noun`). If it names another kind of object, the error has the command for
 /// that object, unless the command would remove it.
-fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
+pub(crate) fn check_name(session: &Session, noun: &str, name: &str) -> Result<(), ApiError> {
     let Err(error) = names::volume(name) else { return Ok(()) };
     let mut error = ApiError::from(weir_api::Error::from(error));
     let words = typed::words();
@@ -291,18 +293,17 @@ fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
         if let Some(known) = known() {
             error.message = format!("{}; there is {known}", error.message);
         }
-        return Err(error.with_action("weir volume list"));
+        return Err(error.with_action(format!("weir {noun} list")));
     }
     let has_size = words.iter().any(|word| size::parse(word).is_ok());
     let line = if names::snapshot(name).is_ok() {
-        typed::line_of("volume", "snapshot")
+        typed::line_of(noun, "snapshot")
     } else if let Some(relative) = name.strip_prefix('/').filter(|name| names::volume(name).is_ok())
     {
         typed::line_with(name, relative)
     } else if let (true, Some(known)) = (is_pool, known()) {
         typed::line_with(name, &known)
-    } else if let (true, false, Some(line)) = (is_pool, has_size, typed::line_of("volume", "pool"))
-    {
+    } else if let (true, false, Some(line)) = (is_pool, has_size, typed::line_of(noun, "pool")) {
         Some(line)
     } else {
         let pool = session.only_pool().filter(|_| is_pool);
@@ -312,7 +313,7 @@ fn check_name(session: &Session, name: &str) -> Result<(), ApiError> {
 }
 
 /// Rejects a new name that lacks its pool, as in `volume rename tank/vm1 vm2`.
-fn check_new_name(name: &str, to: &str) -> Result<(), ApiError> {
+pub(crate) fn check_new_name(name: &str, to: &str) -> Result<(), ApiError> {
     let Some((pool, _)) = name.split_once('/') else { return Ok(()) };
     let full = format!("{pool}/{to}");
     if to.contains('/') || names::volume(&full).is_err() {
@@ -338,7 +339,7 @@ fn sized(session: &Session, change: &VolumeChange) -> Result<(), ApiError> {
 
 /// Prints the outcome of a call that created a volume from another object; `of` names that object.
 pub(crate) fn derived(session: &Session, change: &VolumeChange, of: &str) -> Result<(), ApiError> {
-    let outcome = output::outcome("volume", &change.volume.name, change.outcome);
+    let outcome = output::outcome(change.volume.kind.name(), &change.volume.name, change.outcome);
     let is_new = change.outcome == Outcome::Created;
     session.say(&if is_new { format!("{outcome}, {of}") } else { outcome });
     session.print(change, |_| String::new())

@@ -21,6 +21,7 @@ mod compression;
 mod damage;
 mod event;
 mod export;
+mod files;
 mod flush;
 mod io;
 pub(crate) mod page;
@@ -37,7 +38,6 @@ mod token;
 mod transfer;
 mod vdevs;
 mod volume;
-mod volume_size;
 
 pub use advise::*;
 pub use bookmark::*;
@@ -45,6 +45,7 @@ pub use compression::*;
 pub use damage::*;
 pub use event::*;
 pub use export::*;
+pub use files::*;
 pub use flush::*;
 pub use io::*;
 pub use maintenance::*;
@@ -61,8 +62,8 @@ pub use target::*;
 pub use token::*;
 pub use transfer::*;
 pub use vdevs::*;
+pub use volume::size::*;
 pub use volume::*;
-pub use volume_size::*;
 
 /// Memory use of the server, by part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -14,6 +14,7 @@ mod access;
 mod disks;
 mod state;
 mod exports;
+mod filesystems;
 mod targets;
 mod volumes;
 mod snapshots;

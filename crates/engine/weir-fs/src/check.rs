@@ -317,7 +317,8 @@ impl Filesystem {
             for (owner, usage) in content.owners(block) {
                 let sums = expected.remove(&owner).unwrap_or_default();
                 if (usage.blocks.cast_signed(), usage.inodes.cast_signed()) != sums {
-                    check.found(USAGE, format!("the usage of {owner:?} is {usage:?}, not {sums:?}"));
+                    check
+                        .found(USAGE, format!("the usage of {owner:?} is {usage:?}, not {sums:?}"));
                 }
             }
         }

@@ -74,9 +74,7 @@ impl Credentials<'_> {
         if self.is_privileged {
             // The superuser executes only what somebody may execute.
             let is_executable = inode.permissions & 0o111 != 0;
-            return !access.execute
-                || inode.file_type == FileType::Directory
-                || is_executable;
+            return !access.execute || inode.file_type == FileType::Directory || is_executable;
         }
         let wanted = access.bits();
         let allows = |bits: u32| bits & wanted == wanted;

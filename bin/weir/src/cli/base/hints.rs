@@ -93,9 +93,10 @@ const TOOLS: [(&str, Option<&str>); 4] =
     [("zpool", Some("pool")), ("zfs", None), ("targetcli", Some("target")), ("weir", None)];
 
 /// Verbs to suggest if a user names an object but no verb. Each noun has its own.
-const DEFAULTS: [(&str, &[&str]); 6] = [
+const DEFAULTS: [(&str, &[&str]); 7] = [
     ("pool", &["status"]),
     ("volume", &["show"]),
+    ("filesystem", &["show"]),
     ("snapshot", &["create"]),
     ("bookmark", &["create"]),
     ("export", &["create", "nbd"]),

@@ -82,7 +82,8 @@ fn exact(error: &ApiError) -> Option<String> {
         ErrorKind::NotFound => {
             let noun = error.message.split(' ').next().unwrap_or_default();
             let noun = if noun == "LUN" { "lun" } else { noun };
-            let listed = ["pool", "volume", "snapshot", "bookmark", "export", "target", "lun"];
+            let listed =
+                ["pool", "volume", "filesystem", "snapshot", "bookmark", "export", "target", "lun"];
             let is_listed = listed.contains(&noun) || ["token", "replication"].contains(&noun);
             let noun = if noun == "replication" { "replicate" } else { noun };
             Some(if is_listed { format!("weir {noun} list") } else { "weir list".to_owned() })

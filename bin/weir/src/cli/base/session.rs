@@ -17,8 +17,8 @@ use tokio::runtime::{Builder, Runtime};
 use weir_api::place::{API_PORT, API_VARIABLE, default_server};
 use weir_api::token::SecretText;
 use weir_api::types::{
-    HistoryEntry, ListBookmarks, ListExports, ListHistory, ListPools, ListSnapshots, ListTargets,
-    ListTokens, ListVolumes, target_name,
+    HistoryEntry, ListBookmarks, ListExports, ListFilesystems, ListHistory, ListPools,
+    ListSnapshots, ListTargets, ListTokens, ListVolumes, target_name,
 };
 use weir_api::{Address, ApiError, Call, Client};
 use weir_base::{ErrorKind, private};
@@ -296,6 +296,10 @@ impl Session {
             "volume" => {
                 let volumes = self.wait(self.client.call(ListVolumes { pool: None }));
                 volumes.map(|all| all.volumes.into_iter().map(|volume| volume.name).collect())
+            }
+            "filesystem" => {
+                let all = self.wait(self.client.call(ListFilesystems { pool: None }));
+                all.map(|all| all.filesystems.into_iter().map(|one| one.name).collect())
             }
             "snapshot" => {
                 let all = self.wait(self.client.call(ListSnapshots::from(volume())));

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::value::{Kind, Limit, Refreservation, Value};
+use super::value::{Kind, Limit, MountPoint, Refreservation, Value};
 use crate::compression::Compression;
 use crate::names::PropertyOf;
 
@@ -228,9 +228,25 @@ pub const REFRESERVATION: Key<Refreservation> = Key::new(&Property {
     )
 });
 
+/// Values of `type`.
+const TYPES: &str = "pool, volume, filesystem or snapshot";
+
+/// Row of `mountpoint`: directory at which the server mounts a filesystem when it starts.
+pub const MOUNTPOINT: Key<MountPoint> = Key::new(&Property {
+    inherits: false,
+    of: &[VOLUME],
+    ..set::<MountPoint>(
+        7,
+        "mountpoint",
+        "an absolute directory, or none; only of filesystems",
+        "none",
+        "directory where the server mounts the filesystem at its start; weir mount sets it",
+    )
+});
+
 /// All properties, in the order in which they are displayed.
 pub static TABLE: &[&Property] = &[
-    &shown("type", Kind::Word, &[POOL, VOLUME, SNAPSHOT], "pool, volume or snapshot"),
+    &shown("type", Kind::Word, &[POOL, VOLUME, SNAPSHOT], TYPES),
     &shown("creation", Kind::Time, &[VOLUME, SNAPSHOT], "time of creation"),
     &shown(
         "used",
@@ -300,6 +316,7 @@ pub static TABLE: &[&Property] = &[
     COMPRESSION.row,
     DEDUPE.row,
     READ_ONLY.row,
+    MOUNTPOINT.row,
 ];
 
 #[cfg(test)]
@@ -332,5 +349,12 @@ mod tests {
         assert_eq!(REFRESERVATION.row.show(&[]), Some("auto".to_owned()));
         assert_eq!(QUOTA.row.parse("1KiB"), Some(vec![0, 4, 0, 0, 0, 0, 0, 0]));
         assert_eq!(QUOTA.row.parse("auto"), None);
+        let stored = MOUNTPOINT.row.parse("/srv/home").unwrap();
+        assert_eq!(MOUNTPOINT.row.show(&stored), Some("/srv/home".to_owned()));
+        for bad in ["srv", "/", "/a/../b", "/a//b", "/a\u{7}", "on"] {
+            assert_eq!(MOUNTPOINT.row.parse(bad), None, "{bad:?}");
+            assert_eq!(MOUNTPOINT.row.show(bad.as_bytes()), None, "{bad:?}");
+        }
+        assert_eq!(MOUNTPOINT.row.show(b"none"), None);
     }
 }

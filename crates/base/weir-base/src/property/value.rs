@@ -162,3 +162,60 @@ impl Value for Refreservation {
         Limit::decode(bytes).map(|limit| Self::Bytes(limit.0))
     }
 }
+
+/// Maximum length of a mount point: records store at most 256 bytes of properties of the table.
+const MOUNTPOINT_BYTES_MAX: usize = 160;
+
+/// Value of `mountpoint`: an absolute directory, or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountPoint(pub Option<String>);
+
+impl MountPoint {
+    /// Checks a directory: absolute, below the root, without `.`, `..`, empty parts and control
+    /// characters.
+    ///
+    /// # Errors
+    /// The rule that the directory breaks.
+    pub fn check(directory: &str) -> Result<(), &'static str> {
+        let parts = || directory.split('/').skip(1);
+        if !directory.starts_with('/') {
+            Err("must be an absolute path, such as /srv/home")
+        } else if directory == "/" {
+            Err("cannot be the root directory")
+        } else if parts().any(|part| part.is_empty() || part == "." || part == "..") {
+            Err("has an empty part, '.' or '..'")
+        } else if directory.contains(char::is_control) {
+            Err("contains a control character")
+        } else if directory.len() > MOUNTPOINT_BYTES_MAX {
+            Err("has more than 160 bytes")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Value for MountPoint {
+    const KIND: Kind = Kind::Word;
+
+    fn parse(text: &str) -> Option<Self> {
+        if text == "none" {
+            return Some(Self(None));
+        }
+        Self::check(text).ok().map(|()| Self(Some(text.to_owned())))
+    }
+
+    fn show(&self) -> String {
+        self.0.clone().unwrap_or_else(|| "none".to_owned())
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        self.0.clone().unwrap_or_default().into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self(None));
+        }
+        Self::parse(std::str::from_utf8(bytes).ok()?).filter(|value| value.0.is_some())
+    }
+}

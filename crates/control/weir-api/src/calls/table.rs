@@ -181,6 +181,32 @@ calls! {
         DedupeEstimate = "dedupe_estimate", POST "/v1/dedupe/estimate", Operator, Named, Look
             => 200 DedupeForecast;
     }
+    "filesystem" {
+        /// Creates a filesystem.
+        FilesystemCreate = "filesystem_create", POST "/v1/filesystems", Operator, Named, Change
+            => 201 FilesystemChange;
+        /// Lists filesystems, of one pool or of all.
+        ListFilesystems = "filesystem_list", GET "/v1/filesystems", Viewer, Filtered, Look
+            => 200 FilesystemList;
+        /// Shows one filesystem.
+        ShowFilesystem = "filesystem_show", GET "/v1/filesystems/{name:pool/filesystem}", Viewer,
+            Named, Look => 200 Filesystem;
+        /// Renames a filesystem that is not mounted.
+        FilesystemRename = "filesystem_rename", POST
+            "/v1/filesystems/{name:pool/filesystem}/rename", Operator, Named, Change
+            => 200 FilesystemChange;
+        /// Destroys a filesystem that is not mounted, and its files.
+        FilesystemDestroy = "filesystem_destroy", DELETE "/v1/filesystems/{name:pool/filesystem}",
+            Admin, Named, Change => 200 Removed;
+        /// Mounts a filesystem or snapshot at a directory of the server's machine.
+        FilesystemMount = "filesystem_mount", POST "/v1/mounts", Admin, Machine, Change
+            => 201 200 MountChange;
+        /// Lists mounts.
+        ListMounts = "mount_list", GET "/v1/mounts", Viewer, Filtered, Look => 200 MountList;
+        /// Unmounts a filesystem or snapshot.
+        FilesystemUnmount = "filesystem_unmount", POST "/v1/mounts/unmount", Admin, Machine, Change
+            => 200 MountChange;
+    }
     "snapshot" {
         /// Takes snapshots in one transaction group: all or none.
         SnapshotCreate = "snapshot_create", POST "/v1/snapshots", Operator, Named, Change

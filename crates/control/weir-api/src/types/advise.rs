@@ -171,7 +171,7 @@ pub struct VolumeAdvice {
     /// Current value of `compression`.
     pub compression: Compression,
     /// Current record size.
-    #[serde(default = "super::volume_size::one_block")]
+    #[serde(default = "super::volume::size::one_block")]
     pub record_bytes: u64,
     /// Current compression ratio.
     pub ratio: f64,

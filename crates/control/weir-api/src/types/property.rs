@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use weir_base::names::{self, PropertyOf};
 use weir_base::{BLOCK_BYTES, RecordSize, size};
 
-use super::volume_size::check_volume_size;
+use super::volume::size::check_volume_size;
 use super::{Answer, Outcome, Request};
 use crate::Error;
 use crate::access::Scope;

@@ -4,15 +4,17 @@
 //!
 //! Invariant: a request to create or resize a volume passes [`check_volume_size`].
 
+pub(super) mod size;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use weir_base::names::PropertyOf;
 use weir_base::size::Human;
 use weir_base::{RecordSize, names};
 
+use self::size::{check_volume_size, one_block, record_size};
 use super::page::paged;
 use super::request::one_name;
-use super::volume_size::{check_volume_size, one_block, record_size};
 use super::{Answer, Compression, Outcome, Page, PropertySet, PropertyValues, Request, page};
 use crate::Error;
 use crate::access::Scope;
@@ -259,11 +261,36 @@ pub struct VolumeSpace {
     pub by_refreservation_bytes: u64,
 }
 
-/// A volume.
+/// Kind of a dataset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DatasetKind {
+    /// A volume: blocks.
+    #[default]
+    Volume,
+    /// A filesystem: directories and files.
+    Filesystem,
+}
+
+impl DatasetKind {
+    /// Name of the kind.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Volume => "volume",
+            Self::Filesystem => "filesystem",
+        }
+    }
+}
+
+/// A volume. Calls that create datasets of both kinds, such as `snapshot_clone`, also return
+/// filesystems in this form, with a size of 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Volume {
     /// Full name, such as `tank/vm1`.
     pub name: String,
+    /// Kind of the dataset.
+    #[serde(default)]
+    pub kind: DatasetKind,
     /// Size that clients see.
     pub size_bytes: u64,
     /// Size of the unit that clients address. A write of a part of a block reads the rest of the

@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_api::types::{
-    Allocated, CleanerStatus, ClientIo, Damage, DamagedObjects, DamagedPart, DamagedRange, DiskIo,
-    DiskStatus, ErrorCounts, Evacuation, Health, OpIo, PointerIo, PoolStatus, ScanKind, ScanState,
-    ScanStatus, SegmentIo, VdevKind, VdevRole, VdevStatus, Volume as ApiVolume, VolumeSpace,
+    Allocated, CleanerStatus, ClientIo, Damage, DamagedObjects, DamagedPart, DamagedRange,
+    DatasetKind, DiskIo, DiskStatus, ErrorCounts, Evacuation, Health, OpIo, PointerIo, PoolStatus,
+    ScanKind, ScanState, ScanStatus, SegmentIo, VdevKind, VdevRole, VdevStatus,
+    Volume as ApiVolume, VolumeSpace,
 };
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{
@@ -500,6 +501,14 @@ fn disk(leg: &LegStatus) -> DiskStatus {
     }
 }
 
+/// Returns the kind of a dataset.
+pub(crate) fn kind(volume: &Volume) -> DatasetKind {
+    match volume.object_layer() {
+        Some(_) => DatasetKind::Filesystem,
+        None => DatasetKind::Volume,
+    }
+}
+
 /// Returns the state of a volume.
 pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> ApiVolume {
     let (info, pool) = (volume.info(), engine.pool().name());
@@ -512,6 +521,7 @@ pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
     let VolumeInfo { name, size_bytes, used_bytes, stored_bytes, created_unix_ms, .. } = info;
     ApiVolume {
         name: format!("{pool}/{name}"),
+        kind: kind(volume),
         size_bytes,
         block_bytes: BLOCK_BYTES as u32,
         record_bytes: info.record_size.bytes() as u64,

@@ -32,6 +32,8 @@ const EXPORTS_MAX: usize = 10_000;
 /// Filter that selects exports by their dataset.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
+    /// Everything.
+    All,
     /// Exports of any dataset of this pool.
     Pool(&'a str),
     /// Exports of exactly this volume or snapshot.
@@ -43,6 +45,7 @@ pub(crate) enum Of<'a> {
 impl Of<'_> {
     pub(crate) fn is(self, offered: &str) -> bool {
         match self {
+            Of::All => true,
             Of::Pool(pool) => offered.split('/').next() == Some(pool),
             Of::Dataset(name) => offered == name,
             Of::Volume(name) => offered.split('@').next() == Some(name),
@@ -51,6 +54,7 @@ impl Of<'_> {
 
     fn name(&self) -> &str {
         match self {
+            Of::All => "the server",
             Of::Pool(name) | Of::Dataset(name) | Of::Volume(name) => name,
         }
     }
@@ -68,7 +72,13 @@ pub(crate) fn open_dataset(
         None => engine.volume(own),
         Some(name) => engine.open_snapshot(&SnapshotId::new(own, name)),
     };
-    opened.map_err(|error| api_error(&error))
+    let opened = opened.map_err(|error| api_error(&error))?;
+    if opened.object_layer().is_some() {
+        let message = format!("{full} is a filesystem, and clients can use only volumes");
+        return Err(ApiError::new(ErrorKind::Invalid, message)
+            .with_action(format!("weir mount {full} DIRECTORY")));
+    }
+    Ok(opened)
 }
 
 impl Manager {
@@ -160,6 +170,13 @@ impl Manager {
         let state = self.state.lock();
         let exports = state.state.exports.iter().filter(|export| of.is(&export.volume));
         exports.map(|export| export.name.clone()).collect()
+    }
+
+    /// Returns an error while a dataset that the filter selects is exported, is a logical unit or
+    /// is mounted.
+    pub(crate) fn refuse_in_use(&self, of: Of<'_>) -> Result<(), ApiError> {
+        self.refuse_exported(of)?;
+        self.refuse_mounted(of)
     }
 
     pub(crate) fn refuse_exported(&self, of: Of<'_>) -> Result<(), ApiError> {

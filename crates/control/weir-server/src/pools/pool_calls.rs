@@ -171,6 +171,7 @@ impl Handle<PoolImport> for Manager {
             state.pools.push(SavedPool { name, guid: guid.0, disks, degraded: false });
         })?;
         let pool = self.insert(&name, pool);
+        self.mount_pool(&name).await;
         Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
     }
 }
@@ -245,10 +246,10 @@ impl Handle<PoolDestroy> for Manager {
     /// Destroys a pool with all volumes and snapshots.
     ///
     /// # Errors
-    /// `Busy` while a volume of the pool is exported.
+    /// `Busy` while a volume of the pool is exported or a filesystem is mounted.
     async fn handle(&self, request: PoolDestroy) -> Result<Removed, ApiError> {
         let _changes = self.changes.lock(&request.name).await;
-        self.refuse_exported(Of::Pool(&request.name))?;
+        self.refuse_in_use(Of::Pool(&request.name))?;
         let pool = self.pool(&request.name)?;
         let guid = pool.engine.pool().guid().0;
         pool.call(|engine| async move { Ok(engine.pool().erase().await?) }).await?;
@@ -267,7 +268,8 @@ impl Handle<PoolExport> for Manager {
     /// Commits and closes a pool, so that another server can import it.
     ///
     /// # Errors
-    /// `Busy` while one of its volumes is exported, unless `force`.
+    /// `Busy` while one of its volumes is exported, or programs use files of its mounts, unless
+    /// `force`.
     async fn handle(&self, request: PoolExport) -> Result<Removed, ApiError> {
         let PoolExport { name, force } = request;
         let _changes =
@@ -276,6 +278,7 @@ impl Handle<PoolExport> for Manager {
             self.refuse_exported(Of::Pool(&name))?;
             self.settle(&name).await?;
         }
+        self.unmount_pool(&name, force).await?;
         let closed = self.take_out(&name).await;
         match closed {
             Err(error) if !force || error.kind == ErrorKind::NotFound => Err(error),
@@ -319,6 +322,7 @@ impl Manager {
         // The NBD and iSCSI servers stop concurrently, because each waits up to 5 s for clients
         // that do not read their responses.
         tokio::join!(self.stop_nbd(), self.stop_iscsi());
+        self.stop_mounts().await;
         let pools = std::mem::take(&mut *self.pools.write());
         let mut result = Ok(());
         for (name, entry) in pools {

@@ -251,7 +251,7 @@ impl Handle<SnapshotDestroy> for Manager {
             let all = open.engine.snapshot_names(own).map_err(|error| api_error(&error))?;
             let names = resolve(volume, &all, &picks)?;
             for name in &names {
-                self.refuse_exported(Of::Dataset(&format!("{volume}@{name}")))?;
+                self.refuse_in_use(Of::Dataset(&format!("{volume}@{name}")))?;
             }
             going.push((own.to_owned(), names));
         }
@@ -340,10 +340,10 @@ impl Handle<SnapshotRollback> for Manager {
         if !all.contains(&snapshot.name) {
             return Err(not_found("snapshot", &name));
         }
-        self.refuse_exported(Of::Dataset(&volume))?;
+        self.refuse_in_use(Of::Dataset(&volume))?;
         let newer = all.iter().skip_while(|other| **other != snapshot.name).skip(1);
         for newer in newer.filter(|_| destroy_newer) {
-            self.refuse_exported(Of::Dataset(&format!("{volume}@{newer}")))?;
+            self.refuse_in_use(Of::Dataset(&format!("{volume}@{newer}")))?;
         }
         let done =
             open.call(move |engine| async move { engine.rollback(&snapshot, destroy_newer).await });
@@ -456,9 +456,13 @@ impl Handle<SnapshotHold> for Manager {
 
 impl Handle<SnapshotRename> for Manager {
     /// Renames a snapshot.
+    ///
+    /// # Errors
+    /// `Busy` while the snapshot is mounted.
     async fn handle(&self, call: SnapshotRename) -> Result<SnapshotChange, ApiError> {
         let SnapshotRename { name, to } = call;
         let own = to.split('@').nth(1).unwrap_or_default().to_owned();
+        self.refuse_mounted(Of::Dataset(&name))?;
         self.change_snapshot(&name, Some(&to), |engine, id| async move {
             engine.rename_snapshot(&id, &own).await
         })

@@ -17,6 +17,7 @@ use weir_base::ErrorKind;
 use weir_block::Arena;
 use weir_dataset::{Engine, EngineOptions};
 use weir_export::Registry;
+use weir_fs::FilesystemLayer;
 use weir_iscsi::Iscsi;
 use weir_nbd::Nbd;
 use weir_net::Budget;
@@ -34,6 +35,7 @@ use crate::disks::memory::{ConnectionsUse, MemoryPlan, PoolsUse};
 use crate::disks::open_disks;
 use crate::disks::pool_locks::PoolLocks;
 use crate::disks::pool_thread::OpenPool;
+use crate::filesystems::mounts::Mounts;
 use crate::record::call_record::Record;
 use crate::state::jobs::Jobs;
 use crate::state::replication_activity::Activities;
@@ -79,6 +81,7 @@ pub(crate) struct Manager {
     pub(crate) nbd_scheme: &'static str,
     pub(crate) targets: Arc<TargetRegistry>,
     pub(crate) iscsi: Mutex<Option<weir_net::ServerHandle<Iscsi>>>,
+    pub(crate) mounts: Mounts,
     /// Locks for the calls that change a pool, one lock for each pool.
     pub(crate) changes: PoolLocks,
     /// Engines of pools that the server is closing.
@@ -130,6 +133,7 @@ impl Manager {
             nbd_scheme,
             targets,
             iscsi: Mutex::new(iscsi),
+            mounts: Mounts::default(),
             changes: PoolLocks::default(),
             closing: Mutex::default(),
             record,
@@ -230,7 +234,8 @@ impl Manager {
             let owner = Some(&*IDENTITY);
             let how =
                 ImportOptions { force, newest_seen, owner, waits_for_all, import_epoch: guid() };
-            Engine::open(disks, how, &options).await.map_err(|error| api_error(&error))
+            let opened = Engine::open_with_layer(disks, how, &options, &FilesystemLayer).await;
+            opened.map_err(|error| api_error(&error))
         };
         OpenPool::start(name, open).await
     }

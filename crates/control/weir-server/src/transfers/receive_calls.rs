@@ -53,7 +53,7 @@ impl Handle<ReceiveStart> for Manager {
         let peer = caller::current().peer();
         let (pool, own) = split(&volume)?;
         let open = self.pool(pool)?;
-        self.refuse_exported(Of::Dataset(&volume))?;
+        self.refuse_in_use(Of::Dataset(&volume))?;
         if !dry_run {
             self.take_over(&volume).await?;
         }

@@ -10,9 +10,10 @@
 use std::sync::Arc;
 
 use weir_api::types::{
-    GetProperties, Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit, PropertyList,
-    PropertySet, PropertySource, PropertySpec, PropertyValues, Setting, UNKNOWN_MODULE, Volume,
-    VolumeChange, VolumeCreate, check_volume_size, find_property, is_user_property, record_size,
+    DatasetKind, GetProperties, Outcome, PROPERTIES, Property, PropertyChange, PropertyInherit,
+    PropertyList, PropertySet, PropertySource, PropertySpec, PropertyValues, Setting,
+    UNKNOWN_MODULE, Volume, VolumeChange, VolumeCreate, check_volume_size, find_property,
+    is_user_property, record_size,
 };
 use weir_api::{ApiError, Handle};
 use weir_base::names::{self, PropertyOf};
@@ -28,6 +29,7 @@ use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
 use crate::exports::export_calls::Of;
 use crate::state::server::{Entry, Manager};
+use crate::volumes::volume_calls;
 
 fn bad(error: impl Into<weir_api::Error>) -> ApiError {
     ApiError::from(error.into())
@@ -189,11 +191,14 @@ fn of_pool(engine: &Engine, spec: &PropertySpec) -> String {
 fn of_volume(volume: &Volume, guid: u64, spec: &PropertySpec) -> String {
     let space = &volume.space;
     let bytes = match spec.name {
-        "type" => return "volume".to_owned(),
+        "type" => return volume.kind.name().to_owned(),
         "origin" => return volume.origin.clone().unwrap_or_else(|| "-".to_owned()),
         "compressratio" => return ratio(volume.compression_ratio),
         "guid" => return guid.to_string(),
         "creation" => volume.created_unix_ms / 1000,
+        "size" | "record_size" if volume.kind == DatasetKind::Filesystem => {
+            return "-".to_owned();
+        }
         "size" => volume.size_bytes,
         "record_size" => volume.record_bytes,
         "used" => space.used_bytes,
@@ -372,6 +377,8 @@ pub(crate) async fn resize(
     bytes: u64,
 ) -> Result<weir_dataset::Outcome, ApiError> {
     let volume = open.engine.volume(&own).map_err(|error| api_error(&error))?;
+    let full = format!("{}/{own}", open.engine.pool().name());
+    volume_calls::check_kind(&volume, &full, DatasetKind::Volume)?;
     check_volume_size(bytes, volume.record_size())?;
     open.call(move |engine| async move { engine.resize_volume(&own, bytes).await }).await
 }

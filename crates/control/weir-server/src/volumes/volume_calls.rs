@@ -11,26 +11,141 @@ use std::sync::Arc;
 use weir_api::access::Scope;
 use weir_api::calls::lookup;
 use weir_api::types::{
-    ListVolumes, Outcome, PropertyChange, PropertySet, Removed, ShowVolume, Volume, VolumeChange,
-    VolumeCopy, VolumeDestroy, VolumeList, VolumePromote, VolumeRename, VolumeResize, VolumeSet,
+    DatasetKind, ListVolumes, Outcome, PropertyChange, PropertySet, Removed, ShowVolume, Volume,
+    VolumeChange, VolumeCopy, VolumeDestroy, VolumeList, VolumePromote, VolumeRename, VolumeResize,
+    VolumeSet,
 };
 use weir_api::{ApiError, Handle};
-use weir_base::names;
+use weir_base::{ErrorKind, names};
 use weir_dataset::Engine;
 
-use crate::answer::errors::{self, api_error};
+use crate::answer::errors::{self, api_error, not_found};
 use crate::answer::names::split;
 use crate::answer::pool_status;
 use crate::exports::export_calls::Of;
 use crate::state::server::{Entry, Manager};
 use crate::volumes::property_calls;
 
+/// Finds the dataset with a full name.
+///
+/// # Errors
+/// `NotFound`; `Invalid` for a dataset of the other kind.
+pub(crate) fn find(
+    engine: &Engine,
+    full: &str,
+    kind: DatasetKind,
+) -> Result<Arc<weir_dataset::Volume>, ApiError> {
+    let (_, own) = split(full)?;
+    let volume = engine.volume(own).map_err(|error| match kind {
+        DatasetKind::Filesystem => not_found("filesystem", full),
+        DatasetKind::Volume => api_error(&error),
+    })?;
+    check_kind(&volume, full, kind)?;
+    Ok(volume)
+}
+
+/// Refuses a dataset of the other kind, and names the command for it.
+pub(crate) fn check_kind(
+    volume: &weir_dataset::Volume,
+    full: &str,
+    wanted: DatasetKind,
+) -> Result<(), ApiError> {
+    let kind = pool_status::kind(volume);
+    if kind == wanted {
+        return Ok(());
+    }
+    let (kind, wanted) = (kind.name(), wanted.name());
+    let message = format!("{full} is a {kind}, not a {wanted}");
+    Err(ApiError::new(ErrorKind::Invalid, message).with_action(format!("weir {kind} show {full}")))
+}
+
 impl Manager {
+    /// Returns a dataset of any kind.
     pub(crate) fn show_volume(&self, full: &str) -> Result<Volume, ApiError> {
         let (pool, own) = split(full)?;
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let volume = engine.volume(own).map_err(|error| api_error(&error))?;
         Ok(pool_status::volume(&engine, &volume, self.exports_of(Of::Dataset(full))))
+    }
+
+    /// Returns a dataset of this kind.
+    ///
+    /// # Errors
+    /// `Invalid` for a dataset of the other kind.
+    pub(crate) fn dataset_of_kind(
+        &self,
+        full: &str,
+        kind: DatasetKind,
+    ) -> Result<Volume, ApiError> {
+        let (pool, _) = split(full)?;
+        find(&self.pool(pool)?.engine, full, kind)?;
+        self.show_volume(full)
+    }
+
+    /// Calls `each` for all datasets of a kind, of one pool or of all.
+    pub(crate) fn each_dataset(
+        &self,
+        pool: Option<&str>,
+        kind: DatasetKind,
+        mut each: impl FnMut(&Engine, Volume),
+    ) -> Result<(), ApiError> {
+        if let Some(pool) = pool {
+            self.pool(pool)?;
+        }
+        for (name, entry) in &*self.pools.read() {
+            let Entry::Open(open) = entry else { continue };
+            if pool.is_some_and(|wanted| wanted != name) {
+                continue;
+            }
+            for volume in open.engine.volumes() {
+                if pool_status::kind(&volume) == kind {
+                    each(&open.engine, pool_status::volume(&open.engine, &volume, Vec::new()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames a dataset of a kind. Its exports keep their names and their clients.
+    pub(crate) async fn rename_dataset(
+        &self,
+        request: &VolumeRename,
+        kind: DatasetKind,
+    ) -> Result<Outcome, ApiError> {
+        let (pool, own) = split(&request.name)?;
+        let (_, to) = split(&request.to)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        find(&open.engine, &request.name, kind)?;
+        self.refuse_mounted(Of::Volume(&request.name))?;
+        let (own, to) = (own.to_owned(), to.to_owned());
+        let renamed = open.call(move |engine| async move { engine.rename_volume(&own, &to).await });
+        let outcome = errors::outcome(renamed.await?);
+        self.follow_names(&open.engine)?;
+        Ok(outcome)
+    }
+
+    /// Destroys a dataset of a kind and its data.
+    ///
+    /// # Errors
+    /// `Busy` if the dataset or one of its snapshots is exported or mounted. Without `recursive`,
+    /// `Busy` if it has snapshots. `Busy` if a snapshot is held or is the origin of a clone.
+    pub(crate) async fn destroy_dataset(
+        &self,
+        request: VolumeDestroy,
+        kind: DatasetKind,
+    ) -> Result<Removed, ApiError> {
+        let VolumeDestroy { name, recursive } = request;
+        let (pool, own) = split(&name)?;
+        let _changes = self.changes.lock(pool).await;
+        let open = self.pool(pool)?;
+        find(&open.engine, &name, kind)?;
+        self.refuse_in_use(Of::Volume(&name))?;
+        let own = own.to_owned();
+        open.call(move |engine| async move { engine.destroy_volume(&own, recursive).await })
+            .await?;
+        self.follow_names(&open.engine)?;
+        Ok(Removed { outcome: Outcome::Removed, name })
     }
 
     /// Runs `change` on the thread of the volume's pool. Returns the volume after the change, and
@@ -59,14 +174,7 @@ impl Manager {
 impl Handle<VolumeRename> for Manager {
     /// Renames a volume. Its exports keep their names and their clients.
     async fn handle(&self, request: VolumeRename) -> Result<VolumeChange, ApiError> {
-        let (pool, own) = split(&request.name)?;
-        let (_, to) = split(&request.to)?;
-        let _changes = self.changes.lock(pool).await;
-        let open = self.pool(pool)?;
-        let (own, to) = (own.to_owned(), to.to_owned());
-        let renamed = open.call(move |engine| async move { engine.rename_volume(&own, &to).await });
-        let outcome = errors::outcome(renamed.await?);
-        self.follow_names(&open.engine)?;
+        let outcome = self.rename_dataset(&request, DatasetKind::Volume).await?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&request.to)? })
     }
 }
@@ -101,6 +209,12 @@ impl Handle<VolumePromote> for Manager {
         let (pool, own) = split(&full)?;
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
+        // The promotion renames snapshots of the origin.
+        for mount in self.mounts.of(Of::Pool(pool)) {
+            if mount.name.contains('@') {
+                self.refuse_mounted(Of::Dataset(&mount.name))?;
+            }
+        }
         let own = own.to_owned();
         let promoted = open.call(move |engine| async move { engine.promote(&own).await });
         let outcome = errors::outcome(promoted.await?);
@@ -122,27 +236,13 @@ impl Handle<VolumeDestroy> for Manager {
     /// `Busy` if the volume or one of its snapshots is exported. Without `recursive`, `Busy` if the
     /// volume has snapshots. `Busy` if a snapshot is held or is the origin of a clone.
     async fn handle(&self, request: VolumeDestroy) -> Result<Removed, ApiError> {
-        let VolumeDestroy { name, recursive } = request;
-        let (pool, own) = split(&name)?;
-        let _changes = self.changes.lock(pool).await;
-        let open = self.pool(pool)?;
-        open.engine.volume(own).map_err(|error| api_error(&error))?;
-        self.refuse_exported(Of::Volume(&name))?;
-        let own = own.to_owned();
-        open.call(move |engine| async move { engine.destroy_volume(&own, recursive).await })
-            .await?;
-        self.follow_names(&open.engine)?;
-        Ok(Removed { outcome: Outcome::Removed, name })
+        self.destroy_dataset(request, DatasetKind::Volume).await
     }
 }
 
 impl Handle<ListVolumes> for Manager {
     /// Lists volumes by name, of one pool or of all.
     async fn handle(&self, call: ListVolumes) -> Result<VolumeList, ApiError> {
-        let ListVolumes { pool } = call;
-        if let Some(pool) = &pool {
-            self.pool(pool)?;
-        }
         // Collect the exports of all volumes once, because a server may have thousands of volumes
         // and thousands of exports.
         let mut exports: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -150,17 +250,10 @@ impl Handle<ListVolumes> for Manager {
             exports.entry(export.volume.clone()).or_default().push(export.name.clone());
         }
         let mut volumes = Vec::new();
-        for (name, entry) in &*self.pools.read() {
-            let Entry::Open(open) = entry else { continue };
-            if pool.as_ref().is_some_and(|wanted| wanted != name) {
-                continue;
-            }
-            for volume in open.engine.volumes() {
-                let own = exports.remove(&format!("{name}/{}", volume.info().name));
-                let own = own.unwrap_or_default();
-                volumes.push(pool_status::volume(&open.engine, &volume, own));
-            }
-        }
+        self.each_dataset(call.pool.as_deref(), DatasetKind::Volume, |_, volume| {
+            let exports = exports.remove(&volume.name).unwrap_or_default();
+            volumes.push(Volume { exports, ..volume });
+        })?;
         volumes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(VolumeList { volumes, next: None })
     }
@@ -169,7 +262,7 @@ impl Handle<ListVolumes> for Manager {
 impl Handle<ShowVolume> for Manager {
     /// Shows one volume.
     async fn handle(&self, call: ShowVolume) -> Result<Volume, ApiError> {
-        self.show_volume(&call.name)
+        self.dataset_of_kind(&call.name, DatasetKind::Volume)
     }
 }
 
@@ -178,6 +271,7 @@ impl Handle<VolumeSet> for Manager {
     /// written.
     async fn handle(&self, call: VolumeSet) -> Result<VolumeChange, ApiError> {
         let name = call.name.clone();
+        self.dataset_of_kind(&name, DatasetKind::Volume)?;
         let PropertyChange { outcome, .. } = self.handle(PropertySet::from(call)).await?;
         Ok(VolumeChange { outcome, volume: self.show_volume(&name)? })
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::names::PropertyOf;
-use weir_base::property::{Key, Kind, Property, REFRESERVATION, Refreservation, Value};
+use weir_base::property::{Key, Kind, MOUNTPOINT, Property, REFRESERVATION, Refreservation, Value};
 use weir_format::{
     Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX, USER_VALUE_BYTES_MAX,
 };
@@ -99,6 +99,19 @@ impl PropertyChange {
     fn is_limit(&self) -> bool {
         matches!(self, Self::Set(row, _) if row.kind == Kind::Limit)
     }
+}
+
+/// Refuses a mount point of a volume. `has_objects`: the dataset is a filesystem.
+fn check_mountpoint(
+    name: &str,
+    properties: &Properties,
+    has_objects: bool,
+) -> Result<(), DatasetError> {
+    if has_objects || properties.get(MOUNTPOINT).is_none_or(|at| at.0.is_none()) {
+        return Ok(());
+    }
+    let why = "is a volume, and only filesystems have a mountpoint".to_owned();
+    Err(DatasetError::Unfit { name: name.to_owned(), why })
 }
 
 /// Value that a directory entry stores: a refreservation of `auto` becomes a number of bytes.
@@ -220,6 +233,8 @@ impl Engine {
             }
             change.apply(&mut after, size);
         }
+        let has_objects = volume.as_ref().is_some_and(|volume| volume.object_layer().is_some());
+        check_mountpoint(&name, &after, has_objects)?;
         check_user(&name, &after)?;
         self.check_reservations(name, &before, &after, size)?;
         Ok(Planned { volume, snapshot, before, after })
@@ -235,6 +250,8 @@ impl Engine {
         let (name, before) = (self.full_name(name), Properties::default());
         let mut after = before.clone();
         changes.iter().for_each(|change| change.apply(&mut after, size));
+        // A dataset with objects has no size.
+        check_mountpoint(&name, &after, size.bytes == 0)?;
         check_user(&name, &after)?;
         self.check_reservations(name, &before, &after, size)?;
         Ok(after)

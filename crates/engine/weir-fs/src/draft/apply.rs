@@ -6,8 +6,8 @@
 
 use weir_base::ObjectId;
 use weir_format::files::{
-    AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
-    InodeState, NamedEntry,
+    AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode, InodeState,
+    NamedEntry,
 };
 use weir_pool::PlantedBug;
 

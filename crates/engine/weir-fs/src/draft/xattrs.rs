@@ -27,10 +27,7 @@ pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 const NAMES_BYTES_MAX: usize = 64 << 10;
 
 /// Decodes an ACL of an inode.
-pub(crate) fn stored_acl(
-    number: ObjectId,
-    bytes: Option<&[u8]>,
-) -> Result<Option<Acl>, FsError> {
+pub(crate) fn stored_acl(number: ObjectId, bytes: Option<&[u8]>) -> Result<Option<Acl>, FsError> {
     let Some(bytes) = bytes else { return Ok(None) };
     let acl = Acl::decode(bytes).map_err(|error| FsError::of_inode(number, &error))?;
     acl.map(Some).ok_or_else(|| FsError::damaged(number, "its ACL has no entries"))
@@ -113,7 +110,11 @@ impl Draft<'_> {
         let xattr = Xattr { name: name.into(), value: value.into() };
         if self.insert_small(number, &xattr).await? {
             let is_changed = was_large;
-            return if is_changed { self.set_large_xattrs(number, list, object).await } else { Ok(()) };
+            return if is_changed {
+                self.set_large_xattrs(number, list, object).await
+            } else {
+                Ok(())
+            };
         }
         list.insert(xattr);
         self.set_large_xattrs(number, list, object).await

@@ -76,8 +76,7 @@ fn build_inode(
     let file_type = new.file_type();
     let asked = (new.gid, new.permissions & Inode::PERMISSIONS);
     let (gid, permissions) = set_id::of_new(directory, file_type, asked);
-    let mut inode =
-        Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
+    let mut inode = Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
     if directory.flags & Inode::INHERITS_PROJECT != 0 {
         let is_directory = file_type == FileType::Directory;
         inode.project = directory.project;

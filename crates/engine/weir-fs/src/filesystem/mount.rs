@@ -1,7 +1,7 @@
 //! Creates and opens filesystems.
 //!
-//! Invariant: a filesystem is open only after the inodes without a name are free, or wait for the
-//! background task.
+//! Invariant: a filesystem that can change is open only after the inodes without a name are free, or
+//! wait for the background task.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, Notify};
 use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
-use weir_dataset::{Engine, ObjectChange, PropertyChange};
+use weir_dataset::{Engine, ObjectChange, PropertyChange, Volume};
 use weir_format::files::{FileType, Inode, OwnerId, OwnerKind, UsageBlock};
 
 use crate::directory::NameHash;
@@ -49,7 +49,7 @@ impl Filesystem {
     /// `Invalid` if the dataset is not a filesystem; the errors of reads.
     #[boxed(?Send)]
     pub async fn open(engine: &Arc<Engine>, name: &str, now: Now) -> Result<Self, FsError> {
-        Self::open_with(engine, name, FreeingLimits::default(), now).await
+        Self::open_volume(engine, engine.volume(name)?, now).await
     }
 
     /// As [`Self::open`], with limits of the freeing of files.
@@ -63,11 +63,42 @@ impl Filesystem {
         limits: FreeingLimits,
         now: Now,
     ) -> Result<Self, FsError> {
-        let volume = engine.volume(name)?;
+        let filesystem = Self::open_unchanged(engine, engine.volume(name)?, now)?;
+        *filesystem.freeing_limits.lock() = limits;
+        filesystem.prepare().await?;
+        Ok(filesystem)
+    }
+
+    /// Opens the filesystem of a dataset or of a snapshot. Does not change a read-only one.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[boxed(?Send)]
+    pub async fn open_volume(
+        engine: &Arc<Engine>,
+        volume: Arc<Volume>,
+        now: Now,
+    ) -> Result<Self, FsError> {
+        let filesystem = Self::open_unchanged(engine, volume, now)?;
+        if !filesystem.volume.is_read_only() {
+            filesystem.prepare().await?;
+        }
+        Ok(filesystem)
+    }
+
+    /// Opens a filesystem as it is, for a check or a rescue. No client may change it.
+    ///
+    /// # Errors
+    /// `Invalid` if the dataset is not a filesystem.
+    pub fn open_unchanged(
+        engine: &Arc<Engine>,
+        volume: Arc<Volume>,
+        now: Now,
+    ) -> Result<Self, FsError> {
         let layer = volume.object_layer();
         let layout = layer.and_then(|layer| Layout::decode(&layer));
         let layout = layout.ok_or(FsError::Invalid("the dataset is not a filesystem"))?;
-        let filesystem = Self {
+        Ok(Self {
             engine: Arc::clone(engine),
             volume,
             layout,
@@ -77,15 +108,20 @@ impl Filesystem {
             usage: Mutex::new(()),
             renames: Mutex::new(()),
             atime: SyncMutex::default(),
-            freeing_limits: SyncMutex::new(limits),
+            freeing_limits: SyncMutex::default(),
             freeing_wanted: Notify::new(),
             now,
-        };
-        if filesystem.reads().inode(ROOT).await?.is_none() {
-            filesystem.format().await?;
+        })
+    }
+
+    /// Makes a filesystem ready for changes: creates its fixed inodes if it is new, and frees the
+    /// inodes without a name.
+    #[boxed(?Send)]
+    async fn prepare(&self) -> Result<(), FsError> {
+        if self.reads().inode(ROOT).await?.is_none() {
+            self.format().await?;
         }
-        filesystem.free_orphans().await?;
-        Ok(filesystem)
+        self.free_orphans().await
     }
 
     /// Writes the root directory and the other inodes with a fixed number.

@@ -4,9 +4,7 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
-use weir_format::files::{
-    Acl, Area, FileRecord, FileType, Inode, XATTR_VALUE_BYTES_MAX, Xattr,
-};
+use weir_format::files::{Acl, Area, FileRecord, FileType, Inode, XATTR_VALUE_BYTES_MAX, Xattr};
 
 use crate::draft::xattrs::{ACCESS_ACL, DEFAULT_ACL, read_list, stored_acl};
 use crate::error::FsError;
@@ -47,7 +45,9 @@ fn check_inode(inode: &Inode, name: &[u8]) -> Result<(), FsError> {
     let is_user = name.starts_with(b"user.");
     match inode.file_type {
         FileType::Regular | FileType::Directory => Ok(()),
-        _ if is_user => Err(FsError::NotPermitted("only files and directories have user attributes")),
+        _ if is_user => {
+            Err(FsError::NotPermitted("only files and directories have user attributes"))
+        }
         _ => Ok(()),
     }
 }
@@ -158,8 +158,7 @@ impl Filesystem {
         // The largest items of the area, and the head of an item.
         let needed = 4 + name.len() + value.map_or(0, <[u8]>::len);
         let may_need_object = value.is_some() && inode.attributes.0 == 0;
-        let may_need_object =
-            may_need_object && inode.area.encoded_bytes() + needed > Area::BYTES;
+        let may_need_object = may_need_object && inode.area.encoded_bytes() + needed > Area::BYTES;
         let mut numbers = self.numbers.lock().await;
         let object = if may_need_object {
             let found = numbers.find(number.0, self.volume.open_txg(), self.reads()).await?;

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use weir_api::types::{
-    Allocated, Bookmark, CleanerStatus, ClientIo, Compression, Damage, DiskIo, DiskStatus,
-    ErrorCounts, Event, EventLevel, Export, ExportChange, ExportCreate, ExportKey, FlushCheck,
-    FlushVerdict, Health, HistoryEntry, ListSnapshots, Outcome, PointerIo, PoolChange, PoolCreate,
-    PoolCreated, PoolStatus, Property, PropertySource, PropertyValues, Removed, Replication,
-    Schedule, SegmentIo, Snapshot, SnapshotChange, SnapshotList, Stream, VdevKind, VdevSpec,
-    VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
+    Allocated, Bookmark, CleanerStatus, ClientIo, Compression, Damage, DatasetKind, DiskIo,
+    DiskStatus, ErrorCounts, Event, EventLevel, Export, ExportChange, ExportCreate, ExportKey,
+    FlushCheck, FlushVerdict, Health, HistoryEntry, ListSnapshots, Outcome, PointerIo, PoolChange,
+    PoolCreate, PoolCreated, PoolStatus, Property, PropertySource, PropertyValues, Removed,
+    Replication, Schedule, SegmentIo, Snapshot, SnapshotChange, SnapshotList, Stream, VdevKind,
+    VdevSpec, VdevStatus, Volume, VolumeChange, VolumeCreate, VolumeSpace,
 };
 use weir_api::{ApiError, Pending};
 use weir_base::ErrorKind;
@@ -262,6 +262,7 @@ impl State {
         }
         let volume = Volume {
             name: request.name.clone(),
+            kind: DatasetKind::Volume,
             size_bytes: request.size_bytes,
             block_bytes: 4096,
             record_bytes: request.record_bytes,

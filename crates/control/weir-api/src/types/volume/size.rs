@@ -42,7 +42,7 @@ pub fn record_size(bytes: u64) -> Result<RecordSize, Error> {
 }
 
 /// Returns the default record size.
-pub(super) const fn one_block() -> u64 {
+pub(in crate::types) const fn one_block() -> u64 {
     BLOCK_BYTES as u64
 }
 

@@ -1,0 +1,4 @@
+//! Filesystems: their verbs, and the commands that mount them.
+
+pub(crate) mod mount;
+pub(crate) mod verbs;

@@ -1,0 +1,452 @@
+//! Mounted filesystems: programs on a mount, restarts, SIGKILL, snapshots, refused mounts, and dead
+//! disks.
+//!
+//! Not here: the operations themselves against a model (weir-fs, weir-sim), the decoding of requests
+//! (weir-fuse).
+//!
+//! Invariants:
+//! - a test ends within [`LIMIT`], although a call on a broken mount could wait for ever;
+//! - no test leaves a mount behind.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, RenameFlags, SeekFrom, Timespec, Timestamps, XattrFlags,
+};
+use rustix::process::Signal;
+
+use crate::common::room::Room;
+use crate::common::{Dirs, GIB, MIB, Server, code, run, text, tool};
+
+/// Maximum time of one test.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs a test, unless this machine has no FUSE. Fails if the test takes too long.
+fn on_fuse(body: impl FnOnce() + Send + 'static) {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: this machine has no /dev/fuse");
+        return;
+    }
+    let (done, ended) = mpsc::channel();
+    let name = std::thread::current().name().unwrap_or("mounts").to_owned();
+    let test = std::thread::Builder::new().name(name).spawn(move || {
+        body();
+        done.send(()).unwrap();
+    });
+    let test = test.unwrap();
+    match ended.recv_timeout(LIMIT) {
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            test.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
+    }
+}
+
+/// Directory for a mount; dropping the `Place` unmounts what is mounted there.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(dirs: &Dirs, name: &str) -> Self {
+        let path = dirs.file(name);
+        fs::create_dir(&path).unwrap();
+        Self(fs::canonicalize(path).unwrap())
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    /// Number of mounts at this directory.
+    fn mounts(&self) -> usize {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.lines().filter(|line| line.split(' ').nth(4) == Some(self.text())).count()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        while self.mounts() > 0 {
+            let output = Command::new("umount").arg("--lazy").arg(&self.0).output().unwrap();
+            if !output.status.success() {
+                eprintln!("{} stays mounted: {}", self.0.display(), text(&output));
+                return;
+            }
+        }
+    }
+}
+
+/// Starts a server with a mounted filesystem, tank/home.
+fn mounted(dirs: &Dirs) -> (Server, Place) {
+    dirs.disk("disk-a", 2 * GIB);
+    let server = dirs.start();
+    server.weir("pool create tank disk-a").ok();
+    server.weir("filesystem create tank/home").ok();
+    let home = Place::new(dirs, "home");
+    server.weir(&format!("mount tank/home {}", home.text())).ok();
+    (server, home)
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn errno(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap()
+}
+
+#[test]
+fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        fs::create_dir_all(home.at("a/b")).unwrap();
+        let file = home.at("a/file");
+        fs::write(&file, b"first").unwrap();
+        fs::hard_link(&file, home.at("a/b/second")).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().nlink(), 2);
+        symlink("a/file", home.at("link")).unwrap();
+        assert_eq!(read(&home.at("link")), b"first");
+        fs::rename(&file, home.at("moved")).unwrap();
+        assert_eq!(errno(&fs::metadata(&file).unwrap_err()), 2);
+        assert_eq!(errno(&fs::remove_dir(home.at("a")).unwrap_err()), 39, "ENOTEMPTY");
+
+        let (one, two) = (home.at("moved"), home.at("two"));
+        fs::write(&two, b"other").unwrap();
+        let rename = |flags| rustix::fs::renameat_with(CWD, &one, CWD, &two, flags);
+        assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
+        rename(RenameFlags::EXCHANGE).unwrap();
+        assert_eq!((read(&one), read(&two)), (b"other".to_vec(), b"first".to_vec()));
+
+        rustix::fs::setxattr(&one, "user.kind", b"text", XattrFlags::CREATE).unwrap();
+        let again = rustix::fs::setxattr(&one, "user.kind", b"x", XattrFlags::CREATE);
+        assert_eq!(again, Err(rustix::io::Errno::EXIST));
+        let mut value = [0; 16];
+        let bytes = rustix::fs::getxattr(&one, "user.kind", &mut value).unwrap();
+        assert_eq!(&value[..bytes], b"text");
+        // Version 2; the owner may read and write, the group and others may read.
+        let none = u32::MAX;
+        let entries = [(1_u16, 6_u16), (4, 4), (0x20, 4)].into_iter();
+        let entries = entries.flat_map(|(tag, rights)| {
+            [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &none.to_le_bytes()].concat()
+        });
+        let acl: Vec<u8> = [2, 0, 0, 0].into_iter().chain(entries).collect();
+        let name = "system.posix_acl_access";
+        let acl = rustix::fs::setxattr(&one, name, &acl, XattrFlags::empty());
+        assert_eq!(acl, Err(rustix::io::Errno::OPNOTSUPP), "an ACL without effect");
+
+        // The smallest time of 64 bits, and nanoseconds before 1970.
+        let times = |seconds| Timestamps {
+            last_access: Timespec { tv_sec: seconds, tv_nsec: 5 },
+            last_modification: Timespec { tv_sec: -2, tv_nsec: 800_000_000 },
+        };
+        for seconds in [i64::MIN, -1, 1 << 33] {
+            rustix::fs::utimensat(CWD, &one, &times(seconds), AtFlags::empty()).unwrap();
+            let found = fs::metadata(&one).unwrap();
+            assert_eq!((found.atime(), found.atime_nsec()), (seconds, 5));
+            assert_eq!((found.mtime(), found.mtime_nsec()), (-2, 800_000_000));
+        }
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn open_files_holes_and_set_id_bits_behave_as_on_a_local_disk() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        // A file without a name stays readable until its last close.
+        let path = home.at("gone");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all_at(b"still here", 0).unwrap();
+        fs::remove_file(&path).unwrap();
+        let mut content = String::new();
+        (&file).read_to_string(&mut content).unwrap();
+        assert_eq!((&*content, file.metadata().unwrap().nlink()), ("still here", 0));
+        drop(file);
+
+        let sparse = home.at("sparse");
+        let sparse = File::options().read(true).write(true).create_new(true).open(sparse).unwrap();
+        sparse.set_len(1 << 40).unwrap();
+        sparse.write_all_at(&[7; 4096], 1 << 30).unwrap();
+        assert_eq!(rustix::fs::seek(&sparse, SeekFrom::Data(0)).unwrap(), 1 << 30);
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&sparse, punch, 1 << 30, 4096).unwrap();
+        assert_eq!(rustix::fs::seek(&sparse, SeekFrom::Data(0)), Err(rustix::io::Errno::NXIO));
+        let collapse = rustix::fs::fallocate(&sparse, FallocateFlags::COLLAPSE_RANGE, 0, 4096);
+        assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
+        assert_eq!(sparse.metadata().unwrap().len(), 1 << 40);
+
+        let program = home.at("program");
+        fs::write(&program, b"#!").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o6777)).unwrap();
+        fs::set_permissions(&home.0, fs::Permissions::from_mode(0o777)).unwrap();
+        // A user without CAP_FSETID appends to the program.
+        let append = format!("echo x >> {}", program.display());
+        let arguments = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &append];
+        let output = run("setpriv", &arguments);
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o777);
+        drop(sparse);
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn mount_survives_a_restart_and_a_kill_of_the_server() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (mut server, home) = mounted(&dirs);
+        fs::write(home.at("unsynced"), b"before the stop").unwrap();
+        server.stop_clean();
+        assert_eq!(home.mounts(), 0, "a clean stop unmounts");
+        server = dirs.start();
+        assert_eq!(read(&home.at("unsynced")), b"before the stop");
+
+        let mut synced = File::create(home.at("synced")).unwrap();
+        synced.write_all(&vec![9; 300_000]).unwrap();
+        synced.sync_all().unwrap();
+        server.kill();
+        drop(synced);
+        assert_eq!(errno(&fs::read_dir(&home.0).unwrap_err()), 107, "ENOTCONN");
+        server = dirs.start();
+        assert_eq!(home.mounts(), 1, "the dead mount is replaced");
+        assert_eq!(read(&home.at("synced")), vec![9; 300_000]);
+        assert_eq!(read(&home.at("unsynced")), b"before the stop");
+
+        server.weir("set mountpoint=none tank/home").ok();
+        server.stop_clean();
+        server = dirs.start();
+        assert_eq!(home.mounts(), 0);
+        let shown = server.weir("filesystem show tank/home --json").json();
+        assert_eq!(shown["mounts"].as_array().unwrap().len(), 0);
+        server.assert_alive();
+    });
+}
+
+#[test]
+fn files_in_use_keep_a_mount_until_force() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (mut server, home) = mounted(&dirs);
+        let mut file = File::create(home.at("file")).unwrap();
+        server.weir("unmount tank/home").fails(code::BUSY, &["use files", "--force"]);
+        server.weir("pool export tank").fails(code::BUSY, &["use files"]);
+        file.write_all(b"works").unwrap();
+        server.weir(&format!("unmount --force {}", home.text())).ok();
+        assert_eq!(errno(&file.write_all(b"too late").unwrap_err()), 5, "EIO");
+        drop(file);
+        server.weir("unmount tank/home").fails(code::NOT_FOUND, &["tank/home"]);
+        // Without a directory, the mount goes to the mountpoint.
+        server.weir("mount tank/home").ok();
+        assert_eq!(read(&home.at("file")), b"works");
+
+        server.weir("pool export tank").ok();
+        assert_eq!(home.mounts(), 0);
+        server.weir("pool import -d . tank").ok();
+        assert_eq!(read(&home.at("file")), b"works");
+
+        // A stop detaches a mount that is in use, and commits what was written before.
+        let mut late = File::create(home.at("late")).unwrap();
+        late.write_all(b"before the stop").unwrap();
+        let (status, took) = server.stop(Signal::TERM);
+        assert!(status.success() && took < Duration::from_secs(10), "{status} after {took:?}");
+        drop(late);
+        server = dirs.start();
+        assert_eq!(read(&home.at("late")), b"before the stop");
+        server.assert_alive();
+    });
+}
+
+#[test]
+fn snapshots_clones_and_rollback_work_for_filesystems() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        let (old, copy) = (Place::new(&dirs, "old"), Place::new(&dirs, "copy"));
+        fs::write(home.at("file"), b"monday").unwrap();
+        server.weir("snapshot create tank/home@monday").ok();
+        fs::write(home.at("file"), b"tuesday").unwrap();
+        server.weir(&format!("mount tank/home@monday {}", old.text())).ok();
+        assert_eq!(read(&old.at("file")), b"monday");
+        assert_eq!(errno(&fs::write(old.at("file"), b"x").unwrap_err()), 30, "EROFS");
+        for line in [
+            "snapshot destroy tank/home@monday --yes",
+            "snapshot rename tank/home@monday tank/home@m",
+            "filesystem destroy -r tank/home --yes",
+        ] {
+            server.weir(line).fails(code::BUSY, &["is mounted at", "weir unmount tank/home"]);
+        }
+        let clone = server.weir("snapshot clone tank/home@monday tank/copy").ok();
+        assert!(clone.talk.contains("filesystem tank/copy created"), "{}", clone.talk);
+        server.weir(&format!("mount tank/copy {}", copy.text())).ok();
+        fs::write(copy.at("own"), b"clone").unwrap();
+        assert_eq!(read(&copy.at("file")), b"monday");
+        assert_eq!(read(&home.at("file")), b"tuesday");
+        let list = server.weir("list").ok().out;
+        assert!(list.contains(&format!("mounted at {}", copy.text())), "{list}");
+
+        server.weir("unmount tank/home@monday").ok();
+        server.weir("unmount tank/home").ok();
+        server.weir("snapshot rollback tank/home@monday --yes").ok();
+        server.weir("filesystem rename tank/home tank/users").ok();
+        server.weir("mount tank/users").ok();
+        assert_eq!(read(&home.at("file")), b"monday");
+        server.weir("unmount tank/users").ok();
+        server.weir("unmount tank/copy").ok();
+        server.weir("filesystem destroy tank/copy --yes").ok();
+        server.weir("filesystem destroy -r tank/users --yes").ok();
+        assert_eq!(server.weir("filesystem list -H").ok().out, "");
+    });
+}
+
+#[test]
+fn wrong_mounts_and_wrong_kinds_are_refused() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (mut server, home) = mounted(&dirs);
+        let place = Place::new(&dirs, "place");
+        let inside = home.at("inside");
+        fs::create_dir(&inside).unwrap();
+        fs::create_dir_all(dirs.file("full/sub")).unwrap();
+        server.weir("volume create tank/v 16MiB").ok();
+        server.weir("filesystem create tank/other").ok();
+        let mount = |what: &str, at: &str| server.weir(&format!("mount {what} {at}"));
+        let free = place.text();
+        mount("tank/v", free).fails(code::INVALID, &["is a volume", "weir export create nbd"]);
+        mount("tank/absent", free).fails(code::NOT_FOUND, &["filesystem", "tank/absent"]);
+        mount("tank/home@absent", free).fails(code::NOT_FOUND, &["tank/home@absent"]);
+        mount("tank/home", free).fails(code::BUSY, &[home.text(), "weir unmount tank/home"]);
+        mount("tank/other", home.text()).fails(code::EXISTS, &["tank/home is mounted at"]);
+        let inside = inside.to_str().unwrap();
+        mount("tank/other", inside).fails(code::INVALID, &["inside the mount of tank/home"]);
+        mount("tank/other", "full").fails(code::INVALID, &["is not empty"]);
+        mount("tank/other", "disk-a").fails(code::INVALID, &["is not a directory"]);
+        mount("tank/other", "absent").fails(code::NOT_FOUND, &["does not exist", "mkdir -p"]);
+        mount("tank/other", "/").fails(code::INVALID, &["root directory"]);
+        mount("tank/other", "").fails(code::INVALID, &["no mountpoint"]);
+        mount("tank/other -o ro -o rw", free).fails(code::INVALID, &["contradict"]);
+        server.weir("unmount tank/other").fails(code::NOT_FOUND, &["tank/other"]);
+        server.weir("unmount /").fails(code::NOT_FOUND, &["no filesystem"]);
+
+        File::create(home.at("image")).unwrap().set_len(256 * MIB).unwrap();
+        let image = home.at("image");
+        let create = server.weir(&format!("pool create inner {}", image.display()));
+        create.fails(code::INVALID, &["a file of tank/home"]);
+
+        for line in [
+            "volume show tank/home",
+            "volume resize tank/home 1GiB",
+            "volume rename tank/home tank/x",
+            "volume destroy tank/home --yes",
+            "export create nbd tank/home",
+        ] {
+            server.weir(line).fails(code::INVALID, &["tank/home is a filesystem"]);
+        }
+        server.weir("filesystem show tank/v").fails(code::INVALID, &["tank/v is a volume"]);
+        server.weir("set mountpoint=/a tank/v").fails(code::INVALID, &["only filesystems"]);
+        let taken = server.weir("filesystem create tank/v");
+        taken.fails(code::EXISTS, &["tank/v"]);
+        server.weir("filesystem destroy tank/home --yes").fails(code::BUSY, &["weir unmount"]);
+        server.weir("filesystem rename tank/home tank/x").fails(code::BUSY, &["weir unmount"]);
+        server.weir("pool destroy tank --yes").fails(code::BUSY, &["is mounted at"]);
+        mount("tank/home", home.text()).ok();
+        let volumes = server.weir("volume list -H -o name").ok().out;
+        assert_eq!(volumes, "tank/v\n", "filesystems are not in the list of volumes");
+        server.assert_alive();
+        server.weir("unmount tank/home").ok();
+        drop(place);
+    });
+}
+
+#[test]
+fn real_programs_work_on_a_mount() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let at = |name: &str| home.at(name).to_str().unwrap().to_owned();
+        tool("cp", &["-a", source, &at("copy")]);
+        tool("diff", &["-r", source, &at("copy")]);
+        tool("tar", &["-C", &at("copy"), "-cf", &at("all.tar"), "."]);
+        fs::create_dir(home.at("untar")).unwrap();
+        tool("tar", &["-C", &at("untar"), "-xf", &at("all.tar")]);
+        tool("diff", &["-r", &at("copy"), &at("untar")]);
+
+        let git = |words: &[&str]| {
+            let own = ["-c", "user.name=a", "-c", "user.email=a@b", "-C"];
+            tool("git", &[&own[..], &[&at("copy")], words].concat())
+        };
+        git(&["init", "-q"]);
+        git(&["add", "-A"]);
+        git(&["commit", "-qm", "all"]);
+        git(&["fsck", "--strict"]);
+        assert_eq!(git(&["status", "--porcelain"]), "");
+
+        let fio = |engine: &str, more: &[&str]| {
+            let (engine, place) =
+                (format!("--ioengine={engine}"), format!("--directory={}", home.text()));
+            let all =
+                ["--name=job", "--rw=randrw", "--size=16M", "--verify=crc32c", &engine, &place];
+            let out = tool("fio", &[&all[..], &["--verify_state_save=0"], more].concat());
+            assert!(out.contains("err= 0"), "{out}");
+        };
+        fio("psync", &["--bsrange=512-64k", "--bs_unaligned=1", "--fsync=32"]);
+        fio("psync", &["--bs=4k", "--direct=1"]);
+        fio("mmap", &["--bs=4k"]);
+        server.weir("unmount tank/home").ok();
+        server.weir("pool scrub --wait tank").ok();
+        assert_eq!(server.status("tank")["state"], "online");
+    });
+}
+
+#[test]
+fn dead_disks_fail_requests_and_every_verb_still_answers() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let room = Room::new(&dirs, 192 * MIB);
+        room.disk("disk", GIB);
+        fs::create_dir(room.file("home")).unwrap();
+        let place = dirs.file("room/home");
+        let mut server = room.start(&dirs);
+        server.weir("pool create tank room/disk").ok();
+        server.weir("filesystem create tank/home").ok();
+        server.weir(&format!("mount tank/home {}", place.display())).ok();
+        let file = File::create(room.file("home/file")).unwrap();
+        file.write_all_at(b"synced", 0).unwrap();
+        file.sync_all().unwrap();
+        room.kill_disks(&["disk"]);
+        file.write_all_at(&vec![1; MIB as usize], 0).ok();
+        assert_eq!(errno(&file.sync_all().unwrap_err()), 5, "EIO");
+        assert_eq!(errno(&file.sync_all().unwrap_err()), 5, "no retry succeeds");
+        for line in [
+            "filesystem list",
+            "filesystem show tank/home",
+            "list",
+            "get all tank/home",
+            "filesystem create tank/other",
+            "unmount tank/home",
+            "pool status tank",
+        ] {
+            let start = Instant::now();
+            let ran = server.weir(line);
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(5), "weir {line} took {took:?}");
+            assert!(ran.code.is_some(), "weir {line} was killed");
+        }
+        server.weir("unmount --force tank/home").ok();
+        assert_eq!(errno(&file.write_all_at(b"x", 0).unwrap_err()), 5, "EIO");
+        drop(file);
+        server.weir("pool export --force tank").ok();
+        server.assert_alive();
+    });
+}

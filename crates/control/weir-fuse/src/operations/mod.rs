@@ -1,0 +1,9 @@
+//! The operations of the kernel, on the operations of weir-fs.
+
+pub(crate) mod content;
+pub(crate) mod directories;
+pub(crate) mod inodes;
+pub(crate) mod names;
+pub(crate) mod opens;
+pub(crate) mod served;
+pub(crate) mod xattrs;

@@ -1,0 +1,72 @@
+//! The filesystem that a mount serves.
+//!
+//! Invariant: all operations of a mount run on one filesystem, whose inodes in memory are those of
+//! the dataset.
+
+use std::sync::Arc;
+
+use fuser::{Errno, INodeNo};
+use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_dataset::{Engine, Volume};
+use weir_fs::{Filesystem, FsError, Statistics};
+
+use crate::errno::errno;
+use crate::operations::opens::Opens;
+
+/// Maximum length of a name (statvfs(3)).
+const NAME_BYTES_MAX: u32 = 255;
+
+/// Result of an operation, with the error number for the kernel.
+pub(crate) type Done<T> = Result<T, Errno>;
+
+/// The filesystem of a mount.
+pub(crate) struct Served {
+    pub(crate) files: Filesystem,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) opens: Opens,
+}
+
+/// Space of a filesystem, in blocks of 4 KiB.
+pub(crate) struct Space {
+    pub(crate) blocks: u64,
+    pub(crate) free: u64,
+    pub(crate) files: u64,
+    pub(crate) files_free: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) name_bytes_max: u32,
+}
+
+/// Returns the number of an inode.
+pub(crate) fn number(inode: INodeNo) -> ObjectId {
+    ObjectId(inode.0)
+}
+
+/// Converts the error of an operation; logs errors that show a fault of the pool.
+pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {
+    result.map_err(|error| {
+        let number = errno(&error);
+        if number.code() == Errno::EIO.code() {
+            tracing::warn!(%error, "a request of a mount fails");
+        }
+        number
+    })
+}
+
+impl Served {
+    /// Returns the space of the filesystem for statvfs(3). Its size is the space that its data
+    /// uses and the space that it can still use.
+    pub(crate) async fn space(&self) -> Done<Space> {
+        let statistics = done(self.files.statistics().await)?;
+        let Statistics { total_bytes, available_bytes, files, files_available } = statistics;
+        let block = BLOCK_BYTES as u64;
+        Ok(Space {
+            blocks: total_bytes.div_ceil(block),
+            free: available_bytes / block,
+            files: files.saturating_add(files_available),
+            files_free: files_available,
+            block_bytes: BLOCK_BYTES as u32,
+            name_bytes_max: NAME_BYTES_MAX,
+        })
+    }
+}

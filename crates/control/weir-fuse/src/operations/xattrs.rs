@@ -1,0 +1,74 @@
+//! Extended attributes and access control lists.
+//!
+//! Invariant: the capabilities of a program file are refused instead of stored, because a write
+//! must remove them.
+
+use fuser::Errno;
+use weir_base::ObjectId;
+use weir_fs::XattrMode;
+
+use crate::operations::served::{Done, Served, done};
+
+/// Flags of setxattr(2).
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// Capabilities of a program file. A write must remove them, which weir-fs does not do.
+const CAPABILITY: &[u8] = b"security.capability";
+
+/// Returns the mode of setxattr(2) with these flags.
+fn xattr_mode(flags: i32) -> Done<XattrMode> {
+    match flags {
+        0 => Ok(XattrMode::Any),
+        XATTR_CREATE => Ok(XattrMode::Create),
+        XATTR_REPLACE => Ok(XattrMode::Replace),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl Served {
+    pub(crate) async fn xattr(&self, number: ObjectId, name: &[u8]) -> Done<Vec<u8>> {
+        if name == CAPABILITY {
+            return Err(Errno::ENODATA);
+        }
+        done(self.files.xattr(number, name).await)
+    }
+
+    /// Returns the names of all attributes, each followed by NUL (listxattr(2)).
+    pub(crate) async fn xattr_names(&self, number: ObjectId) -> Done<Vec<u8>> {
+        let names = done(self.files.xattr_names(number).await)?;
+        Ok(names.iter().flat_map(|name| name.iter().copied().chain([0])).collect())
+    }
+
+    pub(crate) async fn set_xattr(
+        &self,
+        number: ObjectId,
+        (name, value): (&[u8], &[u8]),
+        flags: i32,
+    ) -> Done<()> {
+        if name == CAPABILITY {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let mode = xattr_mode(flags)?;
+        done(self.files.set_xattr_as(number, name, Some(value), mode).await)
+    }
+
+    pub(crate) async fn remove_xattr(&self, number: ObjectId, name: &[u8]) -> Done<()> {
+        done(self.files.set_xattr(number, name, None).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contradicting_flags_are_refused() {
+        assert_eq!(xattr_mode(0).ok(), Some(XattrMode::Any));
+        assert_eq!(xattr_mode(1).ok(), Some(XattrMode::Create));
+        assert_eq!(xattr_mode(2).ok(), Some(XattrMode::Replace));
+        for flags in [3, 4, -1] {
+            assert_eq!(xattr_mode(flags).map_err(Errno::code), Err(Errno::EINVAL.code()));
+        }
+    }
+}

@@ -1,0 +1,663 @@
+//! Receives the requests of the kernel, and passes each to the worker thread of the mount.
+//!
+//! The crate fuser calls these functions on the thread that reads requests. They copy the arguments
+//! and queue the operation.
+//!
+//! Invariants:
+//! - no function here waits for a disk;
+//! - each operation sends its answer; an operation that is dropped answers EIO.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags,
+    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use weir_base::ObjectId;
+use weir_format::files::FileType;
+use weir_fs::{Attributes, NewKind};
+
+use crate::attributes::{file_attr, generation, kind, special_type};
+use crate::limits::{KERNEL_CACHE, ONE_WRITE_BYTES_MAX, REQUESTS_MAX};
+use crate::operations::inodes::Requested;
+use crate::operations::names::Creator;
+use crate::operations::served::{Done, Served, Space, number};
+use crate::session::gate::Gate;
+
+/// Requests of the kernel for one mount.
+pub(crate) struct Adapter {
+    gate: Arc<Gate>,
+}
+
+/// The handle of all open files: weir-fs finds an open file by its inode.
+const HANDLE: FileHandle = FileHandle(0);
+
+fn entry(reply: ReplyEntry, found: Done<Attributes>) {
+    match found {
+        Ok(found) => reply.entry(&KERNEL_CACHE, &file_attr(&found), generation(&found)),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn attributes(reply: ReplyAttr, found: Done<Attributes>) {
+    match found {
+        Ok(found) => reply.attr(&KERNEL_CACHE, &file_attr(&found)),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn empty(reply: ReplyEmpty, done: Done<()>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// Sends the value of an attribute, or its size if the program asks for the size (getxattr(2)).
+fn xattr(reply: ReplyXattr, size: u32, found: Done<Vec<u8>>) {
+    match found {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(error),
+    }
+}
+
+impl Adapter {
+    pub(crate) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+
+    fn run<F>(&self, operation: impl FnOnce(Rc<Served>) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.gate.send(Box::new(move |served| Box::pin(operation(served))));
+    }
+
+    /// Queues the creation of an inode.
+    fn create_inode(
+        &self,
+        (parent, name): (INodeNo, &OsStr),
+        kind: NewInode,
+        creator: Creator,
+        answer: impl FnOnce(Done<Attributes>) + Send + 'static,
+    ) {
+        let (parent, name) = (number(parent), name.as_bytes().to_vec());
+        self.run(move |served| async move {
+            let kind = match &kind {
+                NewInode::File => NewKind::File,
+                NewInode::Directory => NewKind::Directory,
+                NewInode::Symlink(target) => NewKind::Symlink(target),
+                NewInode::Special(file_type, device) => NewKind::Special(*file_type, *device),
+            };
+            answer(served.create(parent, &name, kind, creator).await);
+        });
+    }
+
+    fn open_inode(&self, inode: INodeNo, reply: ReplyOpen) {
+        self.run(move |served| async move {
+            match served.open(number(inode)).await {
+                Ok(()) => reply.opened(HANDLE, FopenFlags::FOPEN_KEEP_CACHE),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn close_inode(&self, inode: INodeNo, reply: ReplyEmpty) {
+        self.run(move |served| async move { empty(reply, served.close(number(inode)).await) });
+    }
+
+    fn sync_inode(&self, inode: INodeNo, reply: ReplyEmpty) {
+        self.run(move |served| async move { empty(reply, served.sync(number(inode)).await) });
+    }
+}
+
+/// Kind of a new inode.
+enum NewInode {
+    File,
+    Directory,
+    Symlink(Vec<u8>),
+    Special(FileType, u64),
+}
+
+fn creator(request: &Request, mode: u32, umask: u32) -> Creator {
+    Creator { uid: request.uid(), gid: request.gid(), mode, umask }
+}
+
+/// Adds the entries of a directory after an offset to a reply, until `add` reports that the reply
+/// is full.
+async fn fill(
+    served: &Served,
+    (directory, mut offset): (ObjectId, u64),
+    mut add: impl AsyncFnMut(&crate::operations::directories::Listed) -> Done<bool>,
+) -> Done<()> {
+    loop {
+        let entries = served.list(directory, offset).await?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        for listed in &entries {
+            if add(listed).await? {
+                return Ok(());
+            }
+            offset = listed.offset;
+        }
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_EXPORT_SUPPORT,
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DONT_MASK,
+        ];
+        for flag in wanted {
+            if config.add_capabilities(flag).is_err() {
+                tracing::info!(?flag, "the kernel lacks a feature of FUSE");
+            }
+        }
+        // The kernel may have a lower limit, which it then uses.
+        config.set_max_write(ONE_WRITE_BYTES_MAX).ok();
+        config.set_max_background(REQUESTS_MAX as u16).ok();
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        self.run(move |served| async move {
+            entry(reply, served.lookup(number(parent), &name).await);
+        });
+    }
+
+    fn getattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
+        self.run(move |served| async move {
+            attributes(reply, served.attributes(number(inode)).await);
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let keeps_set_id = request.uid() == 0;
+        let requested = Requested { mode, uid, gid, size, atime, mtime, keeps_set_id };
+        self.run(move |served| async move {
+            attributes(reply, served.set_attributes(number(inode), requested).await);
+        });
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        self.run(move |served| async move {
+            match served.read_link(number(inode)).await {
+                Ok(target) => reply.data(&target),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let kind = match special_type(mode) {
+            Some(FileType::Regular) => NewInode::File,
+            Some(file_type) => NewInode::Special(file_type, device.into()),
+            None => return reply.error(Errno::EINVAL),
+        };
+        let answer = |created| entry(reply, created);
+        self.create_inode((parent, name), kind, creator(request, mode, umask), answer);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let answer = |created| entry(reply, created);
+        self.create_inode(
+            (parent, name),
+            NewInode::Directory,
+            creator(request, mode, umask),
+            answer,
+        );
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
+        let answer = |created| entry(reply, created);
+        self.create_inode((parent, name), target, creator(request, 0o777, 0), answer);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (parent, name) = (number(parent), name.as_bytes().to_vec());
+        let creator = creator(request, mode, umask);
+        self.run(move |served| async move {
+            let created = async {
+                let created = served.create(parent, &name, NewKind::File, creator).await?;
+                served.open(created.number).await?;
+                Ok(created)
+            };
+            match created.await {
+                Ok(found) => reply.created(
+                    &KERNEL_CACHE,
+                    &file_attr(&found),
+                    generation(&found),
+                    HANDLE,
+                    FopenFlags::FOPEN_KEEP_CACHE,
+                ),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.run(move |served| async move {
+            empty(reply, served.remove(number(parent), &name, false).await);
+        });
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.run(move |served| async move {
+            empty(reply, served.remove(number(parent), &name, true).await);
+        });
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (old_name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        self.run(move |served| async move {
+            let (from, to) = ((number(parent), &*old_name), (number(new_parent), &*new_name));
+            empty(reply, served.rename(from, to, flags).await);
+        });
+    }
+
+    fn link(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let name = new_name.as_bytes().to_vec();
+        self.run(move |served| async move {
+            entry(reply, served.link(number(inode), number(new_parent), &name).await);
+        });
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.open_inode(inode, reply);
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.run(move |served| async move {
+            match served.read(number(inode), offset, size).await {
+                Ok(data) => reply.data(&data),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        if !self.gate.take_room(data.len()) {
+            return reply.error(Errno::EIO);
+        }
+        let (data, gate) = (data.to_vec(), Arc::clone(&self.gate));
+        let clears_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        self.run(move |served| async move {
+            let written = served.write(number(inode), (offset, &data), clears_set_id).await;
+            gate.give_room(data.len());
+            match written {
+                Ok(bytes) => reply.written(bytes),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    /// A close needs no action: weir-fs has every write before its answer. After ENOSYS the kernel
+    /// sends no more flushes, and programs get no error.
+    fn flush(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.close_inode(inode, reply);
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        _only_data: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.sync_inode(inode, reply);
+    }
+
+    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.open_inode(inode, reply);
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        self.run(move |served| async move {
+            let filled = fill(&served, (number(inode), offset), async |listed| {
+                let name = OsStr::from_bytes(&listed.name);
+                let inode = INodeNo(listed.number.0);
+                Ok(reply.add(inode, listed.offset, kind(listed.file_type), name))
+            });
+            match filled.await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        self.run(move |served| async move {
+            let filled = fill(&served, (number(inode), offset), async |listed| {
+                let Some(found) = served.attributes_of_entry(listed).await? else {
+                    return Ok(false);
+                };
+                let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
+                let attr = file_attr(&found);
+                let offset = listed.offset;
+                Ok(reply.add(inode, offset, name, &KERNEL_CACHE, &attr, generation(&found)))
+            });
+            match filled.await {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.close_inode(inode, reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        _only_data: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.sync_inode(inode, reply);
+    }
+
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        self.run(move |served| async move {
+            let space = match served.space().await {
+                Ok(space) => space,
+                Err(error) => return reply.error(error),
+            };
+            let Space { blocks, free, files, files_free, block_bytes, name_bytes_max } = space;
+            reply.statfs(
+                blocks,
+                free,
+                free,
+                files,
+                files_free,
+                block_bytes,
+                name_bytes_max,
+                block_bytes,
+            );
+        });
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
+        self.run(move |served| async move {
+            empty(reply, served.set_xattr(number(inode), (&name, &value), flags).await);
+        });
+    }
+
+    fn getxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let name = name.as_bytes().to_vec();
+        self.run(move |served| async move {
+            xattr(reply, size, served.xattr(number(inode), &name).await);
+        });
+    }
+
+    fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        self.run(move |served| async move {
+            xattr(reply, size, served.xattr_names(number(inode)).await);
+        });
+    }
+
+    fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.run(move |served| async move {
+            empty(reply, served.remove_xattr(number(inode), &name).await);
+        });
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.run(move |served| async move {
+            empty(reply, served.allocate(number(inode), (offset, length), mode).await);
+        });
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.run(move |served| async move {
+            match served.seek(number(inode), offset, whence).await {
+                Ok(found) => reply.offset(found),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    /// The kernel copies with reads and writes after ENOSYS.
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        _from: INodeNo,
+        _from_handle: FileHandle,
+        _from_offset: u64,
+        _to: INodeNo,
+        _to_handle: FileHandle,
+        _to_offset: u64,
+        _bytes: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    /// The kernel checks the rights itself, by the mount option `default_permissions`.
+    fn access(&self, _request: &Request, _inode: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _flags: IoctlFlags,
+        _command: u32,
+        _data: &[u8],
+        _size: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    /// Files are always ready; the kernel says so after ENOSYS.
+    fn poll(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        _notifier: PollNotifier,
+        _events: PollEvents,
+        _flags: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        reply.error(Errno::ENOSYS);
+    }
+}

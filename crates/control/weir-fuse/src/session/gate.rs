@@ -1,0 +1,141 @@
+//! The way of requests from the thread that reads them to the worker thread of the mount.
+//!
+//! Invariants:
+//! - the thread that reads requests waits while the queue or the data of writes is at its limit, so
+//!   that the kernel keeps further requests;
+//! - after [`Gate::close`] nobody waits here, and every request fails.
+
+use std::rc::Rc;
+
+use futures_util::future::LocalBoxFuture;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::mpsc;
+
+use crate::limits::{QUEUE_MAX, WRITE_BYTES_MAX};
+use crate::operations::served::Served;
+
+/// A request: it runs on the worker thread and sends its own answer. If it is dropped, its answer
+/// is EIO.
+pub(crate) type Job = Box<dyn FnOnce(Rc<Served>) -> LocalBoxFuture<'static, ()> + Send>;
+
+/// The queue of requests, and the room for the data of writes.
+pub(crate) struct Gate {
+    /// `None` after the gate was closed.
+    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    /// Free bytes for the data of writes; `None` after the gate was closed.
+    room: Mutex<Option<usize>>,
+    freed: Condvar,
+}
+
+impl Gate {
+    /// Creates an open gate, and the end of its queue for the worker.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Job>) {
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+        let room = Mutex::new(Some(WRITE_BYTES_MAX));
+        (Self { queue: Mutex::new(Some(sender)), room, freed: Condvar::new() }, receiver)
+    }
+
+    /// Queues a request. Waits while the queue is full.
+    pub(crate) fn send(&self, job: Job) {
+        let queue = self.queue.lock().clone();
+        // A refused job is dropped, which answers EIO.
+        drop(queue.map(|queue| queue.blocking_send(job)));
+    }
+
+    /// Takes room for the data of a write. Waits until there is enough. False if the gate is
+    /// closed, and for a write that never fits.
+    pub(crate) fn take_room(&self, bytes: usize) -> bool {
+        if bytes > WRITE_BYTES_MAX {
+            return false;
+        }
+        let mut room = self.room.lock();
+        while let Some(free) = *room {
+            if free >= bytes {
+                *room = Some(free - bytes);
+                return true;
+            }
+            self.freed.wait(&mut room);
+        }
+        false
+    }
+
+    /// Returns the room of a write.
+    pub(crate) fn give_room(&self, bytes: usize) {
+        if let Some(free) = &mut *self.room.lock() {
+            *free += bytes;
+        }
+        self.freed.notify_all();
+    }
+
+    /// Refuses all further requests.
+    pub(crate) fn close(&self) {
+        *self.queue.lock() = None;
+        *self.room.lock() = None;
+        self.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn writes_wait_for_room_until_the_gate_closes() {
+        let (gate, _queue) = Gate::new();
+        let gate = Arc::new(gate);
+        assert!(gate.take_room(WRITE_BYTES_MAX));
+        assert!(!gate.take_room(WRITE_BYTES_MAX + 1), "never fits");
+        let taken = Arc::new(AtomicUsize::new(0));
+        let waiting: Vec<_> = (0..2)
+            .map(|_| {
+                let (gate, taken) = (Arc::clone(&gate), Arc::clone(&taken));
+                std::thread::spawn(move || {
+                    let has_room = gate.take_room(WRITE_BYTES_MAX);
+                    taken.fetch_add(1, Ordering::SeqCst);
+                    has_room
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(taken.load(Ordering::SeqCst), 0, "there is no room");
+        gate.give_room(WRITE_BYTES_MAX);
+        while taken.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        gate.close();
+        let got: Vec<bool> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(got.iter().filter(|got| **got).count(), 1, "the other one failed: {got:?}");
+        assert!(!gate.take_room(0));
+    }
+
+    #[test]
+    fn queue_is_bounded_and_a_closed_gate_drops_requests() {
+        struct Dropped(Arc<AtomicUsize>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let (gate, mut queue) = Gate::new();
+        let gate = Arc::new(gate);
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let job = |dropped: &Arc<AtomicUsize>| -> Job {
+            let dropped = Dropped(Arc::clone(dropped));
+            Box::new(move |_| Box::pin(async move { drop(dropped) }))
+        };
+        (0..QUEUE_MAX).for_each(|_| gate.send(job(&dropped)));
+        let (one_more, counted) = (Arc::clone(&gate), Arc::clone(&dropped));
+        let waiting = std::thread::spawn(move || one_more.send(job(&counted)));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished(), "the queue is full");
+        drop(queue.blocking_recv());
+        waiting.join().unwrap();
+        gate.close();
+        gate.send(job(&dropped));
+        assert_eq!(dropped.load(Ordering::SeqCst), 2, "the received one and the refused one");
+    }
+}

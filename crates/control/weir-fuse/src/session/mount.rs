@@ -1,0 +1,168 @@
+//! Starts and ends mounts.
+//!
+//! The mount is made here and not by fuser, which would unmount its directory at the end of the
+//! session, whatever is mounted there then.
+//!
+//! Invariants:
+//! - a mount that could not start leaves no mount behind;
+//! - [`Mount::finish`] returns after the last use of the pool.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc as blocking};
+use std::thread::JoinHandle;
+
+use fuser::{Config, Session, SessionACL};
+use rustix::mount::{MountFlags, UnmountFlags};
+use weir_base::ErrorKind;
+use weir_dataset::{Engine, Volume};
+use weir_fs::FsError;
+
+use crate::session::adapter::Adapter;
+use crate::session::gate::Gate;
+use crate::session::mount_table::FS_TYPE;
+use crate::session::worker;
+
+/// Device of the FUSE protocol.
+const DEVICE: &str = "/dev/fuse";
+
+/// Reason why a mount could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The filesystem could not be opened.
+    #[error("the filesystem cannot be opened: {0}")]
+    Open(FsError),
+    /// The kernel has no FUSE, or the server may not use it.
+    #[error("{DEVICE} cannot be opened: {0}")]
+    Device(io::Error),
+    /// The kernel refused the mount.
+    #[error("the kernel refused the mount: {0}")]
+    Mount(io::Error),
+    /// The kernel and this program could not agree on the protocol.
+    #[error("the mount did not start: {0}")]
+    Session(io::Error),
+    /// A thread or its runtime could not be started.
+    #[error("no thread for the mount: {0}")]
+    Thread(io::Error),
+}
+
+impl MountError {
+    /// The kind that the API maps to its own codes.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Open(FsError::Dataset(error)) => error.kind(),
+            Self::Open(FsError::Invalid(_)) => ErrorKind::Invalid,
+            Self::Open(_) => ErrorKind::Data,
+            Self::Device(error) | Self::Mount(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                _ => ErrorKind::Unavailable,
+            },
+            Self::Session(_) | Self::Thread(_) => ErrorKind::Unavailable,
+        }
+    }
+}
+
+/// Settings of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Full name of the filesystem or snapshot.
+    pub name: String,
+    /// Directory, which exists.
+    pub directory: PathBuf,
+    /// Refuse changes.
+    pub read_only: bool,
+}
+
+/// A mount.
+pub struct Mount {
+    options: MountOptions,
+    gate: Arc<Gate>,
+    session: JoinHandle<io::Result<()>>,
+    worker: JoinHandle<()>,
+}
+
+impl Mount {
+    /// Opens a filesystem and mounts it. The call waits for disks and for the kernel.
+    ///
+    /// # Errors
+    /// The reason why the mount could not start.
+    pub fn start(
+        engine: Arc<Engine>,
+        volume: Arc<Volume>,
+        options: MountOptions,
+    ) -> Result<Self, MountError> {
+        let device = OpenOptions::new().read(true).write(true).open(DEVICE);
+        let device = OwnedFd::from(device.map_err(MountError::Device)?);
+        let (gate, queue) = Gate::new();
+        let gate = Arc::new(gate);
+        let (report, opened) = blocking::sync_channel(1);
+        let body = move || worker::run((engine, volume), queue, &report);
+        let worker = std::thread::Builder::new().name("mount".to_owned()).spawn(body);
+        let worker = worker.map_err(MountError::Thread)?;
+        let ended = || MountError::Thread(io::Error::other("the thread of the mount ended"));
+        opened.recv().map_err(|_| ended())??;
+        let session = start_session(device, &options, &gate).inspect_err(|_| gate.close())?;
+        Ok(Self { options, gate, session, worker })
+    }
+
+    /// The settings of the mount.
+    pub fn options(&self) -> &MountOptions {
+        &self.options
+    }
+
+    /// True if the mount was unmounted.
+    pub fn is_over(&self) -> bool {
+        self.session.is_finished()
+    }
+
+    /// Ends the threads of a mount that was unmounted. If programs still use files of a detached
+    /// mount, they get EIO from now on.
+    pub fn finish(self) {
+        self.gate.close();
+        if self.worker.join().is_err() {
+            tracing::error!(mount = %self.options.name, "the thread of the mount panicked");
+        }
+        // The session of a detached mount ends with the last open file, maybe never: do not wait
+        // for its thread.
+        drop(self.session);
+    }
+}
+
+fn start_session(
+    device: OwnedFd,
+    options: &MountOptions,
+    gate: &Arc<Gate>,
+) -> Result<JoinHandle<io::Result<()>>, MountError> {
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
+    let settings = format!(
+        "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions,allow_other",
+        device.as_raw_fd()
+    );
+    let settings = CString::new(settings).expect("numbers have no NUL");
+    let flags = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let directory = options.directory.as_path();
+    rustix::mount::mount(&*options.name, directory, FS_TYPE, flags, &*settings)
+        .map_err(|error| MountError::Mount(error.into()))?;
+    let config = Config::default();
+    let adapter = Adapter::new(Arc::clone(gate));
+    let session = Session::from_fd(adapter, device, SessionACL::All, config);
+    let session = session.and_then(Session::spawn).inspect_err(|_| {
+        if let Err(error) = unmount(directory, true) {
+            tracing::warn!(directory = %directory.display(), %error, "not unmounted");
+        }
+    });
+    Ok(session.map_err(MountError::Session)?.guard)
+}
+
+/// Unmounts the newest mount at a directory. `detaches`: also if programs use files of the mount.
+///
+/// # Errors
+/// `ResourceBusy` while programs use files of the mount.
+pub fn unmount(directory: &Path, detaches: bool) -> io::Result<()> {
+    let flags = if detaches { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    Ok(rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW)?)
+}

@@ -1,0 +1,84 @@
+//! The worker thread of a mount: opens the filesystem, runs the requests, and closes what programs
+//! left open.
+//!
+//! Invariants:
+//! - at most [`REQUESTS_MAX`] requests run at a time;
+//! - the thread ends after the last request; nothing of the pool is in use then.
+
+use std::rc::Rc;
+use std::sync::{Arc, mpsc as blocking};
+
+use tokio::sync::{Semaphore, mpsc};
+use weir_dataset::{Engine, Volume};
+use weir_fs::Filesystem;
+
+use crate::attributes::now;
+use crate::limits::REQUESTS_MAX;
+use crate::operations::opens::Opens;
+use crate::operations::served::Served;
+use crate::session::gate::Job;
+use crate::session::mount::MountError;
+
+/// Result of the start of the worker: the filesystem is open, or the reason why not.
+pub(crate) type Opened = Result<(), MountError>;
+
+/// Runs the worker until its queue is closed.
+pub(crate) fn run(
+    (engine, volume): (Arc<Engine>, Arc<Volume>),
+    queue: mpsc::Receiver<Job>,
+    report: &blocking::SyncSender<Opened>,
+) {
+    let runtime = match weir_device::new_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            drop(report.send(Err(MountError::Thread(error))));
+            return;
+        }
+    };
+    let work = Box::pin(async move {
+        let opened = Filesystem::open_volume(&engine, Arc::clone(&volume), Box::new(now)).await;
+        match opened {
+            Ok(files) => {
+                if report.send(Ok(())).is_ok() {
+                    serve(Served { files, engine, volume, opens: Opens::default() }, queue).await;
+                }
+            }
+            Err(error) => drop(report.send(Err(MountError::Open(error)))),
+        }
+    });
+    weir_device::block_on(&runtime, work);
+}
+
+async fn serve(served: Served, mut queue: mpsc::Receiver<Job>) {
+    let served = Rc::new(served);
+    let background = (!served.volume.is_read_only()).then(|| {
+        let served = Rc::clone(&served);
+        compio::runtime::spawn(async move {
+            if let Err(error) = served.files.run_background().await {
+                // The next server frees what this one did not.
+                tracing::warn!(%error, "removed files are not freed");
+            }
+        })
+    });
+    let running = Arc::new(Semaphore::new(REQUESTS_MAX));
+    loop {
+        let permit = Arc::clone(&running).acquire_owned().await;
+        let permit = permit.expect("the semaphore is never closed");
+        let Some(job) = queue.recv().await else { break };
+        let request = job(Rc::clone(&served));
+        compio::runtime::spawn(async move {
+            request.await;
+            drop(permit);
+        })
+        .detach();
+    }
+    // All permits are free when the last request has ended.
+    drop(running.acquire_many(REQUESTS_MAX as u32).await);
+    served.close_all().await;
+    if let Some(background) = background {
+        background.cancel().await;
+        if let Err(error) = served.files.store_atimes().await {
+            tracing::warn!(%error, "the times of the last reads are not stored");
+        }
+    }
+}

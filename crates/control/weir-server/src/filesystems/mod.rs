@@ -1,0 +1,6 @@
+//! Filesystems and their mounts.
+
+pub(crate) mod directory;
+pub(crate) mod filesystem_calls;
+pub(crate) mod mount_calls;
+pub(crate) mod mounts;

@@ -1,0 +1,235 @@
+//! Calls that mount and unmount filesystems, and the mounts of a pool that opens or closes.
+//!
+//! Invariants:
+//! - a filesystem with a mount is neither renamed, destroyed nor rolled back;
+//! - a pool closes after its mounts, so that everything that programs have written is committed;
+//! - a call that mounts or unmounts waits for the file system of its directory only for a bounded
+//!   time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_api::types::{
+    EventLevel, FilesystemMount, FilesystemUnmount, ListMounts, Mount, MountChange, MountList,
+    Outcome,
+};
+use weir_api::{ApiError, Handle};
+use weir_base::property::{MOUNTPOINT, MountPoint};
+use weir_base::{ErrorKind, names};
+use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, Volume};
+use weir_fuse::{MountError, MountOptions};
+
+use crate::access::aside::aside;
+use crate::answer::errors::{api_error, internal, not_found};
+use crate::answer::names::{pool_of, split};
+use crate::exports::export_calls::Of;
+use crate::filesystems::directory;
+use crate::filesystems::filesystem_calls::{fs_error, mountpoint};
+use crate::filesystems::mounts::MOUNTS_MAX;
+use crate::record::events::NewEvent;
+use crate::state::server::{Manager, refuse_above};
+
+fn mount_error(name: &str, directory: &str, error: &MountError) -> ApiError {
+    let message = format!("{name} cannot be mounted at {directory}: {error}");
+    let refused = ApiError::new(error.kind(), message);
+    match error {
+        MountError::Open(error) => fs_error(name, error),
+        MountError::Device(_) => refused.with_action("modprobe fuse"),
+        MountError::Mount(_) if error.kind() == ErrorKind::Permission => {
+            refused.with_action("start the server as root")
+        }
+        _ => refused,
+    }
+}
+
+/// Opens the dataset of a filesystem or of a snapshot of a filesystem.
+fn open_files(engine: &Engine, full: &str) -> Result<Arc<Volume>, ApiError> {
+    let bad = |error: names::NameError| ApiError::new(ErrorKind::Invalid, error.to_string());
+    let (of, snapshot) = names::dataset(full).map_err(bad)?;
+    let (_, own) = split(of)?;
+    let dataset = engine.volume(own).map_err(|_| not_found("filesystem", of))?;
+    if dataset.object_layer().is_none() {
+        let message = format!("{of} is a volume, and only filesystems can be mounted");
+        return Err(ApiError::new(ErrorKind::Invalid, message)
+            .with_action(format!("offer its blocks: weir export create nbd {full}")));
+    }
+    let Some(snapshot) = snapshot else { return Ok(dataset) };
+    let view = engine.open_snapshot(&SnapshotId::new(own, snapshot));
+    view.map_err(|error| api_error(&error))
+}
+
+impl Manager {
+    /// Mounts a filesystem or snapshot. The caller holds the lock of the pool.
+    async fn mount(&self, full: &str, at: &str, read_only: bool) -> Result<MountChange, ApiError> {
+        let engine = Arc::clone(&self.pool(pool_of(full))?.engine);
+        let volume = open_files(&engine, full)?;
+        let read_only = read_only || full.contains('@');
+        let wanted = Mount { name: full.to_owned(), directory: at.to_owned(), read_only };
+        if let Some(mount) = self.mounts.of(Of::Dataset(full)).pop() {
+            if mount == wanted {
+                return Ok(MountChange { outcome: Outcome::Unchanged, mount });
+            }
+            let rights = if mount.read_only { "read-only" } else { "writable" };
+            let message = format!("{full} is mounted at {} already, {rights}", mount.directory);
+            return Err(
+                ApiError::new(ErrorKind::Busy, message).with_action(format!("weir unmount {full}"))
+            );
+        }
+        refuse_above(MOUNTS_MAX, self.mounts.all().len(), "mounts", "weir unmount")?;
+        let (source, place) = (full.to_owned(), PathBuf::from(at));
+        aside(at, move || {
+            let is_here = |mount: &weir_fuse::MountedAt| mount.directory == place;
+            if weir_fuse::mounts().is_ok_and(|all| all.iter().any(is_here)) {
+                directory::clear_dead(|of| *of == source)?;
+            }
+            directory::check(&place)
+        })
+        .await?;
+        let options = MountOptions { name: full.to_owned(), directory: at.into(), read_only };
+        let start = move || weir_fuse::Mount::start(engine, volume, options);
+        let started = tokio::task::spawn_blocking(start).await;
+        let started = started.map_err(|error| internal("the mount failed", &error))?;
+        let mount = started.map_err(|error| mount_error(full, at, &error))?;
+        Ok(MountChange { outcome: Outcome::Created, mount: self.mounts.insert(mount) })
+    }
+
+    /// Mounts the filesystems of a pool that has just opened at their mount points. A filesystem
+    /// that cannot be mounted causes an event.
+    pub(crate) async fn mount_pool(&self, pool: &str) {
+        let Ok(open) = self.pool(pool) else { return };
+        let prefix = format!("{pool}/");
+        let own = move |source: &str| source.starts_with(&prefix);
+        if let Err(error) = aside("dead mounts", move || directory::clear_dead(own)).await {
+            tracing::warn!(pool, %error, "dead mounts stay");
+        }
+        for volume in open.engine.volumes() {
+            let own = volume.info().name;
+            let Some(at) = mountpoint(&open.engine, &own) else { continue };
+            let full = format!("{pool}/{own}");
+            let Err(error) = self.mount(&full, &at, false).await else { continue };
+            let message = format!("{full} is not mounted at {at}: {error}");
+            tracing::error!("{message}");
+            self.record.events.add(NewEvent {
+                level: EventLevel::Error,
+                kind: "mount".to_owned(),
+                pool: Some(pool.to_owned()),
+                disk: None,
+                message,
+            });
+        }
+    }
+
+    /// Unmounts everything of a pool that closes.
+    ///
+    /// # Errors
+    /// The error of the first mount that cannot be unmounted, unless `force`.
+    pub(crate) async fn unmount_pool(&self, pool: &str, force: bool) -> Result<(), ApiError> {
+        for mount in self.mounts.of(Of::Pool(pool)) {
+            let done = self.mounts.unmount(&mount, force).await;
+            if let Err(error) = done {
+                if !force {
+                    return Err(error);
+                }
+                tracing::warn!(mount = %mount.name, %error, "the mount ends later");
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits the pools with mounts, and unmounts everything. A mount that programs use is
+    /// detached: they get errors from then on.
+    pub(crate) async fn stop_mounts(&self) {
+        let mounts = self.mounts.all();
+        let mut pools: Vec<&str> = mounts.iter().map(|mount| pool_of(&mount.name)).collect();
+        pools.dedup();
+        for pool in pools {
+            if let Err(error) = self.settle(pool).await {
+                tracing::warn!(pool, %error, "not committed before the unmount");
+            }
+        }
+        for mount in &mounts {
+            let Err(error) = self.mounts.unmount(mount, false).await else { continue };
+            tracing::warn!(mount = %mount.name, %error, "detached");
+            if let Err(error) = self.mounts.unmount(mount, true).await {
+                tracing::error!(mount = %mount.name, %error, "not unmounted");
+            }
+        }
+    }
+
+    /// Returns an error while the filter selects mounts.
+    pub(crate) fn refuse_mounted(&self, of: Of<'_>) -> Result<(), ApiError> {
+        let Some(Mount { name, directory, .. }) = self.mounts.of(of).into_iter().next() else {
+            return Ok(());
+        };
+        Err(ApiError::new(ErrorKind::Busy, format!("{name} is mounted at {directory}"))
+            .with_action(format!("weir unmount {name}")))
+    }
+
+    /// Returns the directory of a mount without a directory in its request.
+    fn default_directory(&self, full: &str) -> Result<String, ApiError> {
+        let (pool, own) = split(full)?;
+        let engine = Arc::clone(&self.pool(pool)?.engine);
+        open_files(&engine, full)?;
+        mountpoint(&engine, own).ok_or_else(|| {
+            ApiError::new(ErrorKind::Invalid, format!("{full} has no mountpoint"))
+                .with_action(format!("weir mount {full} DIRECTORY"))
+        })
+    }
+}
+
+impl Handle<FilesystemMount> for Manager {
+    /// Mounts a filesystem or snapshot. A writable mount of a filesystem also sets its
+    /// `mountpoint`, so that the server mounts it again when it opens the pool.
+    ///
+    /// # Errors
+    /// `Busy` if it is mounted elsewhere; `Invalid` for a volume and for a directory that cannot be
+    /// mounted over; `Exists` if something is mounted there.
+    async fn handle(&self, request: FilesystemMount) -> Result<MountChange, ApiError> {
+        let FilesystemMount { name, directory, read_only } = request;
+        let pool = pool_of(&name);
+        let _changes = self.changes.lock(pool).await;
+        let at = match directory {
+            Some(directory) => directory,
+            None => self.default_directory(&name)?,
+        };
+        let change = self.mount(&name, &at, read_only).await?;
+        if change.mount.read_only {
+            return Ok(change);
+        }
+        let target = PropertyTarget::Volume(split(&name)?.1.to_owned());
+        let place = MountPoint(Some(at));
+        let set = PropertyChange::set(MOUNTPOINT, place);
+        let set = move |engine: Arc<Engine>| async move {
+            engine.change_properties(&[target], &[set]).await
+        };
+        if let Err(error) = self.pool(pool)?.call(set).await {
+            // The mount works, but the server would not mount it again.
+            self.mounts.unmount(&change.mount, true).await?;
+            return Err(error);
+        }
+        Ok(change)
+    }
+}
+
+impl Handle<FilesystemUnmount> for Manager {
+    /// Unmounts a filesystem or snapshot. Its `mountpoint` stays.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not mounted; `Busy` while programs use its files, without `force`.
+    async fn handle(&self, request: FilesystemUnmount) -> Result<MountChange, ApiError> {
+        let FilesystemUnmount { name, force } = request;
+        // With `force` the call takes no lock: a call that holds it may wait for this mount.
+        let _changes = if force { None } else { Some(self.changes.lock(pool_of(&name)).await) };
+        let mount = self.mounts.of(Of::Dataset(&name)).pop();
+        let mount = mount.ok_or_else(|| not_found("mount of", &name).with_action("weir list"))?;
+        self.mounts.unmount(&mount, force).await?;
+        Ok(MountChange { outcome: Outcome::Removed, mount })
+    }
+}
+
+impl Handle<ListMounts> for Manager {
+    /// Lists mounts by name.
+    async fn handle(&self, _call: ListMounts) -> Result<MountList, ApiError> {
+        Ok(MountList { mounts: self.mounts.all(), next: None })
+    }
+}

@@ -1,0 +1,121 @@
+//! The mounts of this server.
+//!
+//! weir-fuse has the mounts themselves.
+//!
+//! Invariants:
+//! - a filesystem or snapshot has at most one mount, because each mount has its own inodes in
+//!   memory;
+//! - no call that only looks at the mounts waits for a mount.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weir_api::ApiError;
+use weir_api::types::Mount;
+use weir_base::ErrorKind;
+use weir_fuse::MountOptions;
+
+use crate::answer::errors::internal;
+use crate::exports::export_calls::Of;
+
+/// Maximum number of mounts of one server. Each mount has three threads.
+pub(crate) const MOUNTS_MAX: usize = 64;
+
+/// Time within which an unmount must succeed. A call returns within 5 s.
+const UNMOUNT_LIMIT: Duration = Duration::from_secs(4);
+
+/// The mounts, by the full name of the filesystem or snapshot.
+#[derive(Default)]
+pub(crate) struct Mounts(Mutex<BTreeMap<String, weir_fuse::Mount>>);
+
+fn shown(options: &MountOptions) -> Mount {
+    Mount {
+        name: options.name.clone(),
+        directory: options.directory.display().to_string(),
+        read_only: options.read_only,
+    }
+}
+
+impl Mounts {
+    pub(crate) fn insert(&self, mount: weir_fuse::Mount) -> Mount {
+        let options = mount.options().clone();
+        drop(self.0.lock().insert(options.name.clone(), mount));
+        shown(&options)
+    }
+
+    /// Returns the mounts that the filter selects, by name. Drops mounts that were unmounted by
+    /// other means, such as umount(8).
+    pub(crate) fn of(&self, of: Of<'_>) -> Vec<Mount> {
+        let mut mounts = self.0.lock();
+        let over = mounts.extract_if(.., |_, mount| mount.is_over());
+        for (name, mount) in over.collect::<Vec<_>>() {
+            tracing::info!(%name, "unmounted by another program");
+            std::thread::spawn(move || mount.finish());
+        }
+        let selected = mounts.iter().filter(|(name, _)| of.is(name));
+        selected.map(|(_, mount)| shown(mount.options())).collect()
+    }
+
+    /// All mounts, by name.
+    pub(crate) fn all(&self) -> Vec<Mount> {
+        self.of(Of::All)
+    }
+
+    fn take(&self, name: &str) -> Option<weir_fuse::Mount> {
+        self.0.lock().remove(name)
+    }
+
+    /// Unmounts a filesystem or snapshot, and waits for the end of its requests. `force`: also if
+    /// programs use files of the mount.
+    ///
+    /// # Errors
+    /// `Busy` if programs use files of the mount; `Unavailable` if the mount makes no progress.
+    pub(crate) async fn unmount(&self, mount: &Mount, force: bool) -> Result<(), ApiError> {
+        let directory = mount.directory.clone();
+        let umount = move || unmount_own(Path::new(&directory), force);
+        let umount = tokio::task::spawn_blocking(umount);
+        let again = || format!("weir unmount --force {}", mount.name);
+        match tokio::time::timeout(UNMOUNT_LIMIT, umount).await {
+            Err(_) => return Err(stuck(mount).with_action(again())),
+            Ok(Err(error)) => return Err(internal("the unmount failed", &error)),
+            Ok(Ok(Err(error))) if error.kind() == io::ErrorKind::ResourceBusy => {
+                let message = format!("programs use files of {}", mount.directory);
+                let action = format!(
+                    "stop them (fuser -vm {} lists them), or let them get errors: {}",
+                    mount.directory,
+                    again()
+                );
+                return Err(ApiError::new(ErrorKind::Busy, message).with_action(action));
+            }
+            Ok(Ok(Err(error))) => {
+                let message = format!("{} cannot be unmounted: {error}", mount.directory);
+                return Err(ApiError::new(ErrorKind::Unavailable, message));
+            }
+            Ok(Ok(Ok(()))) => {}
+        }
+        let Some(taken) = self.take(&mount.name) else { return Ok(()) };
+        let finish = tokio::task::spawn_blocking(move || taken.finish());
+        match tokio::time::timeout(UNMOUNT_LIMIT, finish).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(stuck(mount).with_action("check the disks: weir status")),
+        }
+    }
+}
+
+fn stuck(mount: &Mount) -> ApiError {
+    let message = format!("requests to the mount at {} do not end", mount.directory);
+    ApiError::new(ErrorKind::Unavailable, message)
+}
+
+/// Unmounts a directory if a mount of Weir is there.
+fn unmount_own(directory: &Path, force: bool) -> io::Result<()> {
+    let all = weir_fuse::mounts()?;
+    match all.iter().rev().find(|mount| mount.directory == directory) {
+        Some(mount) if mount.is_weir => weir_fuse::unmount(directory, force),
+        // Another program unmounted it.
+        _ => Ok(()),
+    }
+}
