@@ -7,7 +7,8 @@
 //!   strip, as of the newest txg. It counts bad copies and repairs none;
 //! - the check walks all trees, and compares the result with the counters of all segments and the
 //!   used space of volumes and snapshots. No two blocks may have the same address. A counter that
-//!   is too high is no error if unreadable nodes explain the difference;
+//!   is too high is no error if unreadable nodes explain the difference. The names, links and
+//!   counts of each filesystem agree;
 //! - the exit code is 0 only if the check found no error at all.
 
 use std::sync::Arc;
@@ -19,7 +20,9 @@ use weir_api::types::Damage;
 use weir_base::ErrorKind;
 use weir_base::size::Human;
 use weir_dataset::{DatasetError, Engine, WrongAccount};
+use weir_format::files::TimeStamp;
 use weir_format::layout::PACK_BYTES;
+use weir_fs::{Filesystem, Finding};
 use weir_pool::{LegState, LegStatus, WrongCount};
 use weir_server::{api_error, metadata_loss, pool_status};
 
@@ -27,6 +30,10 @@ use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::damage;
 use crate::offline::disks::{block_on, open, progress};
+use crate::offline::rescue_tree;
+
+/// Maximum number of errors in filesystems that the report names; the JSON names all.
+const NAMED_MAX: usize = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -70,6 +77,8 @@ pub(super) struct Report {
     /// Description of two blocks that have the same physical address, or of a block pointer without
     /// an address.
     misplaced: Option<String>,
+    /// Inodes of filesystems that are damaged or contradict other inodes.
+    wrong_inodes: Vec<WrongInode>,
     disks: Vec<Disk>,
 }
 
@@ -96,6 +105,13 @@ struct Account {
     what: &'static str,
     counted_bytes: u64,
     found_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct WrongInode {
+    filesystem: String,
+    inode: u64,
+    what: String,
 }
 
 #[derive(Serialize)]
@@ -166,6 +182,7 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
         wrong_references: Vec::new(),
         wrong_accounts: Vec::new(),
         misplaced: None,
+        wrong_inodes: Vec::new(),
         disks: Vec::new(),
     };
     // The checks below skip everything that is below an unreadable node, so a counter of the pool
@@ -192,11 +209,33 @@ pub(super) async fn check(engine: &Arc<Engine>) -> Result<Report, ApiError> {
     report.wrong_accounts = accounts.into_iter().map(account).collect();
     let places = unless_lost(engine.check_places().await, lost)?;
     report.misplaced = places.map(|(a, b)| format!("{a:?} and {b:?}"));
+    report.wrong_inodes = check_filesystems(engine).await?;
     // Add unreadable metadata last: the checks above may have found more of it.
     report.lost = metadata_loss::words(engine);
     let legs = engine.pool().status().vdevs.into_iter().flat_map(|vdev| vdev.legs);
     report.disks = legs.map(Disk::of).collect();
     Ok(report)
+}
+
+/// Checks all filesystems of the pool.
+async fn check_filesystems(engine: &Arc<Engine>) -> Result<Vec<WrongInode>, ApiError> {
+    let mut wrong = Vec::new();
+    for volume in engine.volumes() {
+        if volume.object_layer().is_none() {
+            continue;
+        }
+        let filesystem = format!("{}/{}", engine.pool().name(), volume.info().name);
+        let now = Box::new(TimeStamp::default);
+        let opened = Filesystem::open_unchanged(engine, volume, now);
+        let files = opened.map_err(|error| rescue_tree::fs_error(&error))?;
+        let found = files.check().await.map_err(|error| rescue_tree::fs_error(&error))?;
+        let named = found.into_iter().map(|Finding { inode, what }| {
+            let filesystem = filesystem.clone();
+            WrongInode { filesystem, inode, what }
+        });
+        wrong.extend(named);
+    }
+    Ok(wrong)
 }
 
 /// Returns the result of a check. If an unreadable block stopped the check, returns an empty result
@@ -237,22 +276,35 @@ pub(super) fn tell(report: &Report, json: bool) -> Result<(), ApiError> {
             ));
         }
     }
+    if !json {
+        for WrongInode { filesystem, inode, what } in report.wrong_inodes.iter().take(NAMED_MAX) {
+            output::say(&format!("filesystem {filesystem}, inode {inode}: {what}"));
+        }
+    }
     let mut wrong = report.lost.clone();
-    let mut count = |number: u64, what: &str| {
+    let count = |wrong: &mut Vec<String>, number: u64, what: &str| {
         if number > 0 {
             wrong.push(format!("{number} {what}"));
         }
     };
-    count(report.damaged_blocks, "blocks without a good copy");
-    count(report.bad_copies, "bad copies of blocks that have a good one");
-    count(report.wrong_counters.len() as u64, "segments with a wrong counter");
-    count(report.wrong_references.len() as u64, "wrong reference counts");
-    count(report.wrong_accounts.len() as u64, "volumes or snapshots with wrong space counts");
-    count(u64::from(report.misplaced.is_some()), "blocks at a wrong address");
+    count(&mut wrong, report.damaged_blocks, "blocks without a good copy");
+    count(&mut wrong, report.bad_copies, "bad copies of blocks that have a good one");
+    count(&mut wrong, report.wrong_counters.len() as u64, "segments with a wrong counter");
+    count(&mut wrong, report.wrong_references.len() as u64, "wrong reference counts");
+    count(
+        &mut wrong,
+        report.wrong_accounts.len() as u64,
+        "volumes or snapshots with wrong space counts",
+    );
+    count(&mut wrong, u64::from(report.misplaced.is_some()), "blocks at a wrong address");
+    let only_files = wrong.is_empty();
+    count(&mut wrong, report.wrong_inodes.len() as u64, "errors in filesystems");
     if wrong.is_empty() {
         return Ok(());
     }
-    let action = if report.damaged_blocks > 0 || !report.lost.is_empty() {
+    let action = if only_files {
+        "take the files from a snapshot or a backup; `weir rescue` copies the readable files"
+    } else if report.damaged_blocks > 0 || !report.lost.is_empty() {
         "check again with all disks of the pool; restore data that no disk has from a backup"
     } else {
         "import the pool and run `weir pool scrub`, which repairs bad copies"

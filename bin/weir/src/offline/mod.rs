@@ -3,3 +3,4 @@
 pub(crate) mod check;
 pub(crate) mod disks;
 pub(crate) mod rescue;
+mod rescue_tree;

@@ -1,6 +1,8 @@
-//! `weir rescue`: copies a volume from the remaining disks of its pool, without a server.
+//! `weir rescue`: copies a volume or a filesystem from the remaining disks of its pool, without a
+//! server.
 //!
-//! Not here: repair. A pool that can be imported repairs itself.
+//! Not here: the files of a filesystem (`rescue_tree`). Repair: a pool that can be imported repairs
+//! itself.
 //!
 //! Invariants:
 //! - the output file is always new: an existing file is never changed;
@@ -13,6 +15,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use indicatif::ProgressBar;
@@ -27,9 +30,10 @@ use crate::cli::base::output;
 use crate::cli::base::output::Style;
 use crate::cli::damage;
 use crate::offline::disks::{block_on, open, progress};
+use crate::offline::rescue_tree;
 
 /// Size of a read. After a failed read, the records in its range are read one by one.
-const PIECE_BYTES: u64 = 1 << 20;
+pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
 /// Maximum number of extents of the volume that one request to the engine returns.
 const EXTENTS: usize = 1024;
@@ -46,8 +50,8 @@ pub(crate) struct RescueArgs {
     /// Disks of the pool, or directories with its disks
     #[arg(short = 'd', value_name = "DIR|DEVICE", required = true)]
     search: Vec<String>,
-    /// File to create; without it, list the volumes of the pool
-    #[arg(long, value_name = "FILE")]
+    /// File to create for a volume, directory for a filesystem; without it, list both
+    #[arg(long, value_name = "FILE|DIR")]
     to: Option<PathBuf>,
     /// Use an older state of the pool if the newest is unreadable
     #[arg(short, long)]
@@ -55,12 +59,12 @@ pub(crate) struct RescueArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Pool, or volume such as tank/vm1; a pool may also be given by its guid
-    #[arg(value_name = "POOL[/VOLUME]")]
+    /// Pool, or volume or filesystem such as tank/vm1; a pool may also be given by its guid
+    #[arg(value_name = "POOL[/NAME]")]
     name: String,
 }
 
-/// Volumes that can be rescued.
+/// Volumes and filesystems that can be rescued.
 #[derive(Serialize)]
 struct Listing {
     pool: String,
@@ -72,6 +76,7 @@ struct Listing {
 #[derive(Serialize)]
 struct Found {
     name: String,
+    kind: &'static str,
     size_bytes: u64,
     used_bytes: u64,
 }
@@ -103,34 +108,48 @@ pub(crate) fn run(args: &RescueArgs) -> Result<(), ApiError> {
         let (engine, _) = open(pool, &args.search, args.force).await?;
         match (volume, &args.to) {
             (None, None) => list(&engine, args.json),
-            (Some(volume), Some(file)) => copy(&engine, volume, file.clone(), args.json).await,
+            (Some(name), Some(target)) => {
+                let volume = engine.volume(name).map_err(|error| api_error(&error))?;
+                match volume.object_layer() {
+                    Some(_) => rescue_tree::copy(&engine, volume, target.clone(), args.json).await,
+                    None => copy(&engine, name, target.clone(), args.json).await,
+                }
+            }
             (Some(_), None) => Err(ApiError::new(ErrorKind::Invalid, "no output file is given")
-                .with_action("name a new file with --to")),
-            (None, Some(_)) => Err(ApiError::new(ErrorKind::Invalid, "no volume is named")
-                .with_action("name one, such as tank/vm1; without --to they are listed")),
+                .with_action("name a new file with --to; for a filesystem, a new directory")),
+            (None, Some(_)) => {
+                Err(ApiError::new(ErrorKind::Invalid, "no volume or filesystem is named")
+                    .with_action("name one, such as tank/vm1; without --to they are listed"))
+            }
         }
     })
 }
 
 fn list(engine: &Engine, json: bool) -> Result<(), ApiError> {
     let (pool, damage) = (engine.pool().name().to_owned(), pool_status::damage(engine));
-    let infos = engine.volumes().into_iter().map(|volume| volume.info());
-    let volumes: Vec<Found> = infos
-        .map(|info| Found {
+    let found = |volume: Arc<Volume>| {
+        let info = volume.info();
+        Found {
             name: format!("{pool}/{}", info.name),
+            kind: if volume.object_layer().is_some() { "filesystem" } else { "volume" },
             size_bytes: info.size_bytes,
             used_bytes: info.used_bytes,
-        })
-        .collect();
+        }
+    };
+    let volumes: Vec<Found> = engine.volumes().into_iter().map(found).collect();
     if json {
         return output::print(&output::json(&Listing { pool, volumes, damage })?);
     }
     let style = Style::new(false);
-    let rows: Vec<[String; 3]> = volumes
-        .iter()
-        .map(|v| [v.name.clone(), style.size(v.size_bytes), style.size(v.used_bytes)])
-        .collect();
-    output::print(&output::table(["NAME", ">SIZE", ">USED"], &rows, style))?;
+    let row = |found: &Found| {
+        let size = match found.kind {
+            "volume" => style.size(found.size_bytes),
+            _ => "-".to_owned(),
+        };
+        [found.name.clone(), found.kind.to_owned(), size, style.size(found.used_bytes)]
+    };
+    let rows: Vec<[String; 4]> = volumes.iter().map(row).collect();
+    output::print(&output::table(["NAME", "KIND", ">SIZE", ">USED"], &rows, style))?;
     output::print(&damage::list(&damage))
 }
 
@@ -191,7 +210,7 @@ fn report(rescued: &Rescued, json: bool) -> Result<(), ApiError> {
         .with_action("add disks of the pool with -d, or take these ranges from a backup"))
 }
 
-fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
+pub(super) fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
     let kind = match error.kind() {
         io::ErrorKind::AlreadyExists => ErrorKind::Exists,
         io::ErrorKind::NotFound => ErrorKind::NotFound,

@@ -34,6 +34,11 @@ impl MemoryDevice {
         }
     }
 
+    /// Returns a copy of all bytes.
+    pub fn content(&self) -> Vec<u8> {
+        self.content.lock().clone()
+    }
+
     /// Changes bytes without the knowledge of the engine, like bit rot.
     pub fn corrupt(&self, range: Range<usize>, change: impl Fn(&mut u8)) {
         self.content.lock()[range].iter_mut().for_each(change);

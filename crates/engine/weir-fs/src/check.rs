@@ -50,6 +50,17 @@ impl Check {
     fn found(&mut self, inode: ObjectId, what: impl Into<String>) {
         self.findings.push(Finding { inode: inode.0, what: what.into() });
     }
+
+    /// Turns damage that ended the check of an inode into a finding.
+    fn note(&mut self, inode: ObjectId, checked: Result<(), FsError>) -> Result<(), FsError> {
+        match checked {
+            Err(error) if error.is_damage() => {
+                self.found(inode, error.to_string());
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
 }
 
 impl Filesystem {
@@ -66,24 +77,31 @@ impl Filesystem {
         self.read_inodes(&mut check).await?;
         let directories: Vec<ObjectId> = check.inodes.keys().copied().collect();
         for number in directories {
-            self.check_attributes(&mut check, number).await?;
-            let known = check.inodes.get(&number).expect("a key of the map");
-            if known.inode.state == InodeState::Attributes {
-                continue;
-            }
-            match known.inode.file_type {
-                FileType::Directory => self.check_directory(&mut check, number).await?,
-                FileType::Regular if number != BITMAP && number != USAGE => {
-                    self.check_file(&mut check, number).await?;
-                }
-                FileType::SymbolicLink => self.check_link(&mut check, number).await?,
-                _ => {}
-            }
+            let checked = self.check_inode(&mut check, number).await;
+            check.note(number, checked)?;
         }
         check_names(&mut check);
-        self.check_bitmap(&mut check).await?;
-        self.check_usage(&mut check).await?;
+        let checked = self.check_bitmap(&mut check).await;
+        check.note(BITMAP, checked)?;
+        let checked = self.check_usage(&mut check).await;
+        check.note(USAGE, checked)?;
         Ok(check.findings)
+    }
+
+    async fn check_inode(&self, check: &mut Check, number: ObjectId) -> Result<(), FsError> {
+        self.check_attributes(check, number).await?;
+        let known = check.inodes.get(&number).expect("the caller has it");
+        if known.inode.state == InodeState::Attributes {
+            return Ok(());
+        }
+        match known.inode.file_type {
+            FileType::Directory => self.check_directory(check, number).await,
+            FileType::Regular if number != BITMAP && number != USAGE => {
+                self.check_file(check, number).await
+            }
+            FileType::SymbolicLink => self.check_link(check, number).await,
+            _ => Ok(()),
+        }
     }
 
     async fn read_inodes(&self, check: &mut Check) -> Result<(), FsError> {
@@ -108,8 +126,7 @@ impl Filesystem {
                         check.inodes.insert(number, known);
                     }
                     Ok(None) => check.found(number, "its slot is used and has no inode"),
-                    Err(error @ FsError::Damaged { .. }) => check.found(number, error.to_string()),
-                    Err(error) => return Err(error),
+                    Err(error) => check.note(number, Err(error))?,
                 }
             }
             next = part.next;

@@ -19,6 +19,7 @@ mod draft;
 mod filesystem;
 mod inodes;
 mod numbers;
+mod readable;
 mod replay;
 mod rights;
 
@@ -34,5 +35,6 @@ pub use filesystem::state::{Filesystem, Now};
 pub use filesystem::statistics::Statistics;
 pub use filesystem::xattrs::XattrMode;
 pub use layout::{Layout, ROOT};
+pub use readable::{ReadableData, ReadableEntries, ReadableInodes};
 pub use replay::FilesystemLayer;
 pub use rights::{Access, Credentials};

@@ -103,6 +103,18 @@ impl Pool {
         Self { disk, engine, files, seconds }
     }
 
+    /// Changes all copies of these bytes on the disk.
+    pub(crate) fn damage(&self, bytes: &[u8]) {
+        let content = self.disk.content();
+        let windows = content.windows(bytes.len()).enumerate();
+        let places: Vec<usize> =
+            windows.filter(|(_, window)| *window == bytes).map(|(at, _)| at).collect();
+        assert!(!places.is_empty(), "the bytes are not on the disk");
+        for at in places {
+            self.disk.corrupt(at..at + bytes.len(), |byte| *byte ^= 0x40);
+        }
+    }
+
     pub(crate) fn run<T>(&self, future: impl Future<Output = T>) -> T {
         run(&self.engine, future)
     }

@@ -7,5 +7,6 @@ mod metadata;
 mod model;
 mod operations;
 mod quotas;
+mod readable;
 mod unnamed;
 mod xattrs;
