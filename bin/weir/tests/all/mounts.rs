@@ -152,7 +152,9 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
         for seconds in [i64::MIN, -1, 1 << 33] {
             rustix::fs::utimensat(CWD, &one, &times(seconds), AtFlags::empty()).unwrap();
             let found = fs::metadata(&one).unwrap();
-            assert_eq!((found.atime(), found.atime_nsec()), (seconds, 5));
+            // The kernel rounds the smallest time down to whole seconds.
+            let nanos = if seconds == i64::MIN { 0 } else { 5 };
+            assert_eq!((found.atime(), found.atime_nsec()), (seconds, nanos));
             assert_eq!((found.mtime(), found.mtime_nsec()), (-2, 800_000_000));
         }
         server.weir("unmount tank/home").ok();
