@@ -13,7 +13,8 @@ use crate::operations::served::{Done, Served, done};
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-/// Prefixes of the names that programs may use (xattr(7)). The kernel checks who may use them.
+/// Prefixes of the names that programs may use (xattr(7)). The kernel checks the rights of the
+/// program.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// Capabilities of a program file. A write must remove them, which weir-fs does not do.
