@@ -1,4 +1,4 @@
-//! Runs the commands of the tour (docs/guide/tour.md), of the pages in docs/operating and of
+//! Runs the commands of the pages of docs/guide, of the pages in docs/operating and of
 //! docs/bench.md as a reader pastes them.
 //!
 //! Not here: the examples in the help texts (`words`), the demo of the README (`demo`).
@@ -10,6 +10,7 @@
 use std::path::Path;
 
 use crate::common::{Dirs, GIB, Ran, Server, WEIR};
+use crate::mounts::{Place, on_fuse};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const TANK: &str = "weir pool create tank mirror sda sdb; weir volume create tank/vm1 64MiB";
@@ -95,6 +96,7 @@ impl Reader {
     /// Runs a command line of a page.
     fn run(&self, line: &str) -> Ran {
         let script = line.replace("/dev/", "").replace("/tmp/", "").replace("/etc/weir/", "");
+        let script = script.replace("/srv/", "./");
         let script = script.replace("/var/lib/weir/nbd.sock", &self.socket);
         let mut shell = self.server.shell(&format!("set -o pipefail; {script}"));
         Ran::of(line, &shell.env("PATH", &self.path).output().unwrap())
@@ -138,6 +140,17 @@ fn commands_of_the_tour_work() {
     let reader = Reader::new(&dirs);
     let count = reader.run_page(include_str!("../../../../docs/guide/tour.md"));
     assert!(count > 25, "{count} commands");
+}
+
+#[test]
+fn commands_of_the_filesystem_page_work() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let _places = ["home", "monday"].map(|name| Place::new(&dirs, name));
+        let reader = Reader::new(&dirs);
+        let count = reader.run_page(include_str!("../../../../docs/guide/filesystem.md"));
+        assert!(count > 20, "{count} commands");
+    });
 }
 
 /// Runs the commands of these pages, each with a new server.

@@ -47,6 +47,7 @@ mod replace;
 mod replicate;
 mod replicate_faults;
 mod rescue;
+mod rescue_tree;
 mod scans;
 mod selftest;
 mod send;

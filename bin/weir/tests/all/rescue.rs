@@ -115,7 +115,7 @@ fn invalid_arguments_and_disks_in_use_are_refused() {
     server.stop_clean();
     rescue(&of("other/v1")).fails(code::NOT_FOUND, &["no disk of a pool", "try: "]);
     rescue(&of("tank/v2")).fails(code::NOT_FOUND, &["tank/v2"]);
-    rescue(&of("tank")).fails(code::INVALID, &["no volume is named"]);
+    rescue(&of("tank")).fails(code::INVALID, &["no volume or filesystem is named"]);
     rescue(&["tank/v1", "-d", text(&disk)]).fails(code::INVALID, &["--to"]);
     assert!(!file.exists());
     rescue(&of("tank/v1")).ok();

@@ -62,7 +62,7 @@ pub use target::*;
 pub use token::*;
 pub use transfer::*;
 pub use vdevs::*;
-pub use volume::size::*;
+pub use volume::size::{check_volume_size, record_size};
 pub use volume::*;
 
 /// Memory use of the server, by part.

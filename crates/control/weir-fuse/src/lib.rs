@@ -2,7 +2,7 @@
 //! and a mount answers them with the operations of weir-fs.
 //!
 //! weir-fs has the filesystem, the crate `fuser` has the protocol of the kernel. The server
-//! (weir-server) decides what is mounted where.
+//! (weir-server) selects the directories.
 //!
 //! Invariants:
 //! - every request gets an answer: a request that the mount cannot answer fails with an error;
@@ -11,6 +11,7 @@
 #![deny(clippy::indexing_slicing)]
 
 mod errno;
+mod error;
 mod attributes;
 mod limits;
 
@@ -19,6 +20,7 @@ mod operations;
 mod session;
 
 pub use attributes::now;
+pub use error::MountError;
 pub use limits::OPENS_MAX;
-pub use session::mount::{Mount, MountError, MountOptions, unmount};
+pub use session::mount::{Mount, MountOptions, unmount};
 pub use session::mount_table::{MountedAt, is_dead, mounts};

@@ -358,6 +358,8 @@ impl PoolRecord {
 mod tests {
     use weir_base::property::Refreservation;
 
+    use weir_base::property::{MOUNTPOINT, MOUNTPOINT_BYTES_MAX};
+
     use super::*;
 
     fn full() -> Properties {
@@ -384,12 +386,17 @@ mod tests {
     #[test]
     fn every_property_of_the_table_is_stored() {
         let all: Vec<_> = TABLE.iter().filter(|row| row.id > 0).collect();
-        assert!(all.len() * (4 + 8) <= KNOWN_BYTES_MAX, "each has at most 8 bytes");
+        let of_mountpoint = MOUNTPOINT_BYTES_MAX + 4;
+        let of_others = (all.len() - 1) * (8 + 4);
+        assert!(of_mountpoint + of_others <= KNOWN_BYTES_MAX, "the others have at most 8 bytes");
         for row in all {
             let mut properties = Properties::default();
             assert_eq!(properties.bytes(row), None, "{row:?}");
             let value = match row.kind {
                 Kind::Limit => row.parse("1GiB"),
+                _ if *row == MOUNTPOINT.row => {
+                    row.parse(&format!("/{}", "a".repeat(MOUNTPOINT_BYTES_MAX - 1)))
+                }
                 _ => row.parse("off"),
             };
             properties.set_bytes(row, value.as_deref());

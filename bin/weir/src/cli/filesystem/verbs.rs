@@ -1,7 +1,7 @@
 //! `weir filesystem`: the verbs of filesystems.
 //!
-//! Not here: mounts (`mount`); snapshots, clones and properties, whose commands are those of
-//! volumes.
+//! Not here: mounts (`mount`). The commands for snapshots, clones and properties of volumes also
+//! accept filesystems.
 //!
 //! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
 

@@ -164,7 +164,7 @@ impl Value for Refreservation {
 }
 
 /// Maximum length of a mount point: records store at most 256 bytes of properties of the table.
-const MOUNTPOINT_BYTES_MAX: usize = 160;
+pub const MOUNTPOINT_BYTES_MAX: usize = 160;
 
 /// Value of `mountpoint`: an absolute directory, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -177,6 +177,7 @@ impl Call {
             .path
             .replace("{pool}", pool)
             .replace("{volume}", volume)
+            .replace("{filesystem}", volume)
             .replace("{session}", "0123456789abcdef0123456789abcdef")
             .replace("{protocol}", "nbd")
             .replace("{target}", "iqn.2026-01.org.weir:vms")
@@ -192,7 +193,7 @@ impl Call {
         let query = match id {
             "pool_destroy" => format!("?confirm={pool}"),
             "property_get" => format!("?of={full}&properties=compression"),
-            "volume_list" => format!("?pool={pool}"),
+            "volume_list" | "filesystem_list" => format!("?pool={pool}"),
             "snapshot_list" | "bookmark_list" => format!("?of={full}"),
             "events" => "?after=0&wait_ms=0".to_owned(),
             _ => String::new(),
@@ -224,7 +225,9 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
         "volume_create" => json!({"name": full, "size_bytes": 4096}),
         "volume_set" => json!({"compression": "lz4"}),
         "volume_resize" => json!({"size_bytes": 8192}),
-        "volume_rename" => json!({"to": second}),
+        "volume_rename" | "filesystem_rename" => json!({"to": second}),
+        "filesystem_create" | "filesystem_unmount" => json!({"name": full}),
+        "filesystem_mount" => json!({"name": full, "directory": "/srv/home"}),
         "volume_copy" => json!({"name": full, "to": second}),
         "volume_advise" => json!({"name": full}),
         "dedupe_estimate" => json!({"names": [full, second]}),

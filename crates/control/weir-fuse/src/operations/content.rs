@@ -18,7 +18,7 @@ const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// What an allocation does, apart from the size of the file.
+/// Effects of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Allocation {
     /// The range becomes a hole.

@@ -12,7 +12,7 @@ use weir_fs::{Attributes, FsError};
 
 use crate::operations::served::{Done, Served, done};
 
-/// Number of offsets before those of the entries: `.` and `..`.
+/// Number of offsets for the entries `.` and `..`, before all other entries.
 const SPECIAL: u64 = 2;
 
 /// One entry of a list.

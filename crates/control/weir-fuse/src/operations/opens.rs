@@ -40,7 +40,7 @@ impl Opens {
         true
     }
 
-    /// Removes all opens. Returns each open inode as often as it is open.
+    /// Removes all opens. Returns the number of an inode once for each of its opens.
     pub(crate) fn take(&self) -> Vec<ObjectId> {
         let table = std::mem::take(&mut *self.0.lock());
         let each = |(number, count): (ObjectId, u32)| (0..count).map(move |_| number);

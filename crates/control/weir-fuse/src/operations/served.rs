@@ -1,7 +1,7 @@
 //! The filesystem that a mount serves.
 //!
-//! Invariant: all operations of a mount run on one filesystem, whose inodes in memory are those of
-//! the dataset.
+//! Invariant: all operations of a mount run on one open filesystem, so that they see the same
+//! inodes in memory.
 
 use std::sync::Arc;
 

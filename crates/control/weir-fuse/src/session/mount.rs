@@ -1,7 +1,7 @@
 //! Starts and ends mounts.
 //!
-//! The mount is made here and not by fuser, which would unmount its directory at the end of the
-//! session, whatever is mounted there then.
+//! This module makes the mount itself: fuser would unmount the directory at the end of the session,
+//! even if the directory has another mount by then.
 //!
 //! Invariants:
 //! - a mount that could not start leaves no mount behind;
@@ -17,53 +17,13 @@ use std::thread::JoinHandle;
 
 use fuser::{Config, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
-use weir_base::ErrorKind;
 use weir_dataset::{Engine, Volume};
-use weir_fs::FsError;
 
+use crate::error::{DEVICE, MountError};
 use crate::session::adapter::Adapter;
 use crate::session::gate::Gate;
 use crate::session::mount_table::FS_TYPE;
 use crate::session::worker;
-
-/// Device of the FUSE protocol.
-const DEVICE: &str = "/dev/fuse";
-
-/// Reason why a mount could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum MountError {
-    /// The filesystem could not be opened.
-    #[error("the filesystem cannot be opened: {0}")]
-    Open(FsError),
-    /// The kernel has no FUSE, or the server may not use it.
-    #[error("{DEVICE} cannot be opened: {0}")]
-    Device(io::Error),
-    /// The kernel refused the mount.
-    #[error("the kernel refused the mount: {0}")]
-    Mount(io::Error),
-    /// The kernel and this program could not agree on the protocol.
-    #[error("the mount did not start: {0}")]
-    Session(io::Error),
-    /// A thread or its runtime could not be started.
-    #[error("no thread for the mount: {0}")]
-    Thread(io::Error),
-}
-
-impl MountError {
-    /// The kind that the API maps to its own codes.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Open(FsError::Dataset(error)) => error.kind(),
-            Self::Open(FsError::Invalid(_)) => ErrorKind::Invalid,
-            Self::Open(_) => ErrorKind::Data,
-            Self::Device(error) | Self::Mount(error) => match error.kind() {
-                io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-                _ => ErrorKind::Unavailable,
-            },
-            Self::Session(_) | Self::Thread(_) => ErrorKind::Unavailable,
-        }
-    }
-}
 
 /// Settings of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use weir_dataset::{Engine, Volume};
 use weir_fs::Filesystem;
 
 use crate::attributes::now;
+use crate::error::MountError;
 use crate::limits::REQUESTS_MAX;
 use crate::operations::opens::Opens;
 use crate::operations::served::Served;
 use crate::session::gate::Job;
-use crate::session::mount::MountError;
 
 /// Result of the start of the worker: the filesystem is open, or the reason why not.
 pub(crate) type Opened = Result<(), MountError>;

@@ -19,6 +19,37 @@ pub fn guid() -> Guid {
     Guid(u64::from_le_bytes(bytes))
 }
 
+/// Filter that selects exports, logical units and mounts by their dataset.
+#[derive(Clone, Copy)]
+pub(crate) enum Of<'a> {
+    /// Selects everything.
+    All,
+    /// Selects all datasets of this pool.
+    Pool(&'a str),
+    /// Selects exactly this dataset or snapshot.
+    Dataset(&'a str),
+    /// Selects this dataset and its snapshots.
+    Volume(&'a str),
+}
+
+impl Of<'_> {
+    pub(crate) fn is(self, offered: &str) -> bool {
+        match self {
+            Of::All => true,
+            Of::Pool(pool) => offered.split('/').next() == Some(pool),
+            Of::Dataset(name) => offered == name,
+            Of::Volume(name) => offered.split('@').next() == Some(name),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Of::All => "the server",
+            Of::Pool(name) | Of::Dataset(name) | Of::Volume(name) => name,
+        }
+    }
+}
+
 /// Returns the pool in the full name of any object.
 pub(crate) fn pool_of(name: &str) -> &str {
     name.split(['/', '@']).next().unwrap_or_default()

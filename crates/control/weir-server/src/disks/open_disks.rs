@@ -26,7 +26,7 @@ use crate::access::caller_files;
 use crate::access::caller_files::Place;
 use crate::disks::clock::ServerClock;
 use crate::disks::identity::IDENTITY;
-use crate::filesystems::directory;
+use crate::disks::mount_directory;
 
 pub(crate) fn device_error(error: &DeviceError) -> ApiError {
     if caller_files::is_refusal(&error.source) {
@@ -64,7 +64,7 @@ fn open(
     min: u64,
     activity: &Activity,
 ) -> Result<Arc<dyn Device>, DeviceError> {
-    let place = directory::refuse_disk(path).and_then(|()| activity.place(path));
+    let place = mount_directory::refuse_disk(path).and_then(|()| activity.place(path));
     let place = place.map_err(|source| DeviceError {
         path: path.display().to_string(),
         op: DeviceOp::Open,

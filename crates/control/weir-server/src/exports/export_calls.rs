@@ -20,7 +20,7 @@ use weir_base::{DatasetId, ErrorKind, names};
 use weir_dataset::{Engine, SnapshotId};
 
 use crate::answer::errors::{api_error, not_found};
-use crate::answer::names::split;
+use crate::answer::names::{Of, split};
 use crate::state::saved_state::KnownExport;
 use crate::state::server::{Manager, refuse_above};
 
@@ -28,37 +28,6 @@ use crate::state::server::{Manager, refuse_above};
 /// state file, which the server rewrites at every change. A server for 1,000 virtual machines needs
 /// a tenth of this number.
 const EXPORTS_MAX: usize = 10_000;
-
-/// Filter that selects exports by their dataset.
-#[derive(Clone, Copy)]
-pub(crate) enum Of<'a> {
-    /// Everything.
-    All,
-    /// Exports of any dataset of this pool.
-    Pool(&'a str),
-    /// Exports of exactly this volume or snapshot.
-    Dataset(&'a str),
-    /// Exports of this volume and of its snapshots.
-    Volume(&'a str),
-}
-
-impl Of<'_> {
-    pub(crate) fn is(self, offered: &str) -> bool {
-        match self {
-            Of::All => true,
-            Of::Pool(pool) => offered.split('/').next() == Some(pool),
-            Of::Dataset(name) => offered == name,
-            Of::Volume(name) => offered.split('@').next() == Some(name),
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Of::All => "the server",
-            Of::Pool(name) | Of::Dataset(name) | Of::Volume(name) => name,
-        }
-    }
-}
 
 /// Opens the volume or snapshot with this full name on its pool.
 pub(crate) fn open_dataset(

@@ -19,8 +19,7 @@ use weir_dataset::{Engine, PropertyTarget};
 use weir_fs::{FsError, Layout};
 
 use crate::answer::errors::{api_error, internal};
-use crate::answer::names::split;
-use crate::exports::export_calls::Of;
+use crate::answer::names::{Of, split};
 use crate::state::server::Manager;
 use crate::volumes::property_calls;
 

@@ -1,6 +1,4 @@
 //! Filesystems and their mounts.
 
-pub(crate) mod directory;
 pub(crate) mod filesystem_calls;
 pub(crate) mod mount_calls;
-pub(crate) mod mounts;

@@ -21,12 +21,11 @@ use weir_fuse::{MountError, MountOptions};
 
 use crate::access::aside::aside;
 use crate::answer::errors::{api_error, internal, not_found};
-use crate::answer::names::{pool_of, split};
-use crate::exports::export_calls::Of;
-use crate::filesystems::directory;
+use crate::answer::names::{Of, pool_of, split};
+use crate::disks::mount_directory;
 use crate::filesystems::filesystem_calls::{fs_error, mountpoint};
-use crate::filesystems::mounts::MOUNTS_MAX;
 use crate::record::events::NewEvent;
+use crate::state::mounts::MOUNTS_MAX;
 use crate::state::server::{Manager, refuse_above};
 
 fn mount_error(name: &str, directory: &str, error: &MountError) -> ApiError {
@@ -80,9 +79,9 @@ impl Manager {
         aside(at, move || {
             let is_here = |mount: &weir_fuse::MountedAt| mount.directory == place;
             if weir_fuse::mounts().is_ok_and(|all| all.iter().any(is_here)) {
-                directory::clear_dead(|of| *of == source)?;
+                mount_directory::clear_dead(|of| *of == source)?;
             }
-            directory::check(&place)
+            mount_directory::check(&place)
         })
         .await?;
         let options = MountOptions { name: full.to_owned(), directory: at.into(), read_only };
@@ -99,7 +98,7 @@ impl Manager {
         let Ok(open) = self.pool(pool) else { return };
         let prefix = format!("{pool}/");
         let own = move |source: &str| source.starts_with(&prefix);
-        if let Err(error) = aside("dead mounts", move || directory::clear_dead(own)).await {
+        if let Err(error) = aside("dead mounts", move || mount_directory::clear_dead(own)).await {
             tracing::warn!(pool, %error, "dead mounts stay");
         }
         for volume in open.engine.volumes() {

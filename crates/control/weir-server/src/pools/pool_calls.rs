@@ -25,12 +25,11 @@ use weir_pool::CreateOptions;
 
 use crate::access::activity::Activity;
 use crate::answer::errors::{api_error, internal, not_found};
-use crate::answer::names::guid;
+use crate::answer::names::{Of, guid};
 use crate::answer::pool_status;
 use crate::disks::identity::IDENTITY;
 use crate::disks::pool_thread::{CLOSE_TIMEOUT, OpenPool};
 use crate::disks::{flush_check, open_disks};
-use crate::exports::export_calls::Of;
 use crate::state::saved_state::SavedPool;
 use crate::state::server::{Entry, Manager};
 use crate::volumes::property_calls;

@@ -21,9 +21,8 @@ use weir_base::names::{self, NameError, Picked};
 use weir_dataset::{DatasetError, Engine, SnapshotId, SnapshotInfo, TakenBy};
 
 use crate::answer::errors::{api_error, not_found, outcome};
-use crate::answer::names::{pool_of, split};
+use crate::answer::names::{Of, pool_of, split};
 use crate::disks::pool_thread::OpenPool;
-use crate::exports::export_calls::Of;
 use crate::state::server::{Entry, Manager};
 
 const _: () = assert!(names::TAG_BYTES_MAX == weir_format::HOLD_BYTES_MAX);

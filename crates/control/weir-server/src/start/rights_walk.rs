@@ -32,6 +32,8 @@ use crate::state::server::Manager;
 const NOT_WALKED: &[(&str, &str)] = &[
     ("pool_scrub", "reads and repairs"),
     ("volume_create", "makes a volume without snapshots"),
+    ("filesystem_create", "makes a filesystem without snapshots"),
+    ("filesystem_rename", "runs the code of volume_rename, which is walked"),
     ("volume_advise", "reads"),
     ("dedupe_estimate", "reads"),
     ("snapshot_digest", "reads"),

@@ -1,6 +1,7 @@
 //! State of the server: open pools, sessions, and files that survive a restart.
 
 pub(crate) mod jobs;
+pub(crate) mod mounts;
 pub(crate) mod pool_file;
 pub(crate) mod replication_activity;
 pub(crate) mod saved_state;

@@ -25,8 +25,7 @@ use weir_api::{ApiError, Handle, caller};
 use weir_base::ErrorKind;
 use weir_dataset::{Mark, ReceiveSpec, Receiver};
 
-use crate::answer::names::split;
-use crate::exports::export_calls::Of;
+use crate::answer::names::{Of, split};
 use crate::state::server::Manager;
 use crate::state::stream_session::{About, over};
 use crate::state::transfers::{

@@ -24,12 +24,11 @@ use weir_dataset::{
 };
 
 use crate::answer::errors::{api_error, not_found, outcome};
-use crate::answer::names::{hexadecimal, split};
+use crate::answer::names::{Of, hexadecimal, split};
 use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
-use crate::exports::export_calls::Of;
 use crate::state::server::{Entry, Manager};
-use crate::volumes::volume_calls;
+use crate::volumes::kinds;
 
 fn bad(error: impl Into<weir_api::Error>) -> ApiError {
     ApiError::from(error.into())
@@ -378,7 +377,7 @@ pub(crate) async fn resize(
 ) -> Result<weir_dataset::Outcome, ApiError> {
     let volume = open.engine.volume(&own).map_err(|error| api_error(&error))?;
     let full = format!("{}/{own}", open.engine.pool().name());
-    volume_calls::check_kind(&volume, &full, DatasetKind::Volume)?;
+    kinds::check_kind(&volume, &full, DatasetKind::Volume)?;
     check_volume_size(bytes, volume.record_size())?;
     open.call(move |engine| async move { engine.resize_volume(&own, bytes).await }).await
 }

@@ -16,48 +16,15 @@ use weir_api::types::{
     VolumeSet,
 };
 use weir_api::{ApiError, Handle};
-use weir_base::{ErrorKind, names};
+use weir_base::names;
 use weir_dataset::Engine;
 
-use crate::answer::errors::{self, api_error, not_found};
-use crate::answer::names::split;
+use crate::answer::errors::{self, api_error};
+use crate::answer::names::{Of, split};
 use crate::answer::pool_status;
-use crate::exports::export_calls::Of;
 use crate::state::server::{Entry, Manager};
+use crate::volumes::kinds::find;
 use crate::volumes::property_calls;
-
-/// Finds the dataset with a full name.
-///
-/// # Errors
-/// `NotFound`; `Invalid` for a dataset of the other kind.
-pub(crate) fn find(
-    engine: &Engine,
-    full: &str,
-    kind: DatasetKind,
-) -> Result<Arc<weir_dataset::Volume>, ApiError> {
-    let (_, own) = split(full)?;
-    let volume = engine.volume(own).map_err(|error| match kind {
-        DatasetKind::Filesystem => not_found("filesystem", full),
-        DatasetKind::Volume => api_error(&error),
-    })?;
-    check_kind(&volume, full, kind)?;
-    Ok(volume)
-}
-
-/// Refuses a dataset of the other kind, and names the command for it.
-pub(crate) fn check_kind(
-    volume: &weir_dataset::Volume,
-    full: &str,
-    wanted: DatasetKind,
-) -> Result<(), ApiError> {
-    let kind = pool_status::kind(volume);
-    if kind == wanted {
-        return Ok(());
-    }
-    let (kind, wanted) = (kind.name(), wanted.name());
-    let message = format!("{full} is a {kind}, not a {wanted}");
-    Err(ApiError::new(ErrorKind::Invalid, message).with_action(format!("weir {kind} show {full}")))
-}
 
 impl Manager {
     /// Returns a dataset of any kind.

@@ -1,10 +1,9 @@
 //! Filesystems: datasets of a pool with directories and files.
 //!
 //! Users read and write the files of a filesystem through a mount. Snapshots, clones and properties
-//! of filesystems use the same calls as those of volumes.
+//! of filesystems have the calls of volumes.
 //!
-//! Invariant: the names of filesystems follow the rules for the names of volumes, and no filesystem
-//! has the name of a volume.
+//! Invariant: a name follows the same rules in both kinds, and names at most one dataset.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_api::types::{
-    ExportCreate, ExportDelete, Health, ListAllHistory, ListEvents, ListExports, ListHistory,
-    ListPools, ListSnapshots, ListVolumes, Outcome, PoolAdd, PoolAttach, PoolClear, PoolCreate,
-    PoolDestroy, PoolDetach, PoolExport, PoolImport, PoolOffline, PoolOnline, PoolReplace,
-    PoolScan, PoolScrub, PropertyValues, Protocol, ScrubAction, ShowExport, ShowPool, ShowServer,
-    ShowVolume, SnapshotCreate, VdevKind, VdevRole, VdevSpec, VolumeChange, VolumeCreate,
-    VolumeDestroy, VolumePromote, VolumeResize, VolumeSet,
+    ExportCreate, ExportDelete, Health, ListAllHistory, ListEvents, ListExports, ListFilesystems,
+    ListHistory, ListMounts, ListPools, ListSnapshots, ListVolumes, Outcome, PoolAdd, PoolAttach,
+    PoolClear, PoolCreate, PoolDestroy, PoolDetach, PoolExport, PoolImport, PoolOffline,
+    PoolOnline, PoolReplace, PoolScan, PoolScrub, PropertyValues, Protocol, ScrubAction,
+    ShowExport, ShowPool, ShowServer, ShowVolume, SnapshotCreate, VdevKind, VdevRole, VdevSpec,
+    VolumeChange, VolumeCreate, VolumeDestroy, VolumePromote, VolumeResize, VolumeSet,
 };
 use weir_api::{Address, Client, Listener};
 use weir_base::limits::LABELS_WAIT;
@@ -183,6 +183,8 @@ async fn calls_answer_while_all_disks_of_a_pool_are_frozen() {
         4
     );
     timely("volume", client.call(ShowVolume { name: "tank/v".into() })).await.unwrap();
+    timely("filesystems", client.call(ListFilesystems { pool: None })).await.unwrap();
+    assert_eq!(timely("mounts", client.call(ListMounts {})).await.unwrap().mounts, []);
     timely("exports", client.call(ListExports {})).await.unwrap();
     timely("export", client.call(ShowExport { protocol, name })).await.unwrap();
     timely("server", client.call(ShowServer {})).await.unwrap();

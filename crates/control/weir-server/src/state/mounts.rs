@@ -19,7 +19,7 @@ use weir_base::ErrorKind;
 use weir_fuse::MountOptions;
 
 use crate::answer::errors::internal;
-use crate::exports::export_calls::Of;
+use crate::answer::names::Of;
 
 /// Maximum number of mounts of one server. Each mount has three threads.
 pub(crate) const MOUNTS_MAX: usize = 64;
@@ -110,7 +110,7 @@ fn stuck(mount: &Mount) -> ApiError {
     ApiError::new(ErrorKind::Unavailable, message)
 }
 
-/// Unmounts a directory if a mount of Weir is there.
+/// Unmounts a directory if its newest mount is a mount of Weir.
 fn unmount_own(directory: &Path, force: bool) -> io::Result<()> {
     let all = weir_fuse::mounts()?;
     match all.iter().rev().find(|mount| mount.directory == directory) {

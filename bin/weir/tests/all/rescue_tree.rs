@@ -1,0 +1,165 @@
+//! `weir rescue` and `weir check` of filesystems: disks without a server, after SIGKILL and with
+//! damage.
+//!
+//! Not here: volumes (rescue.rs, check.rs), the reads around damage (weir-fs).
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+
+use crate::common::rng::Rng;
+use crate::common::{Dirs, GIB, MIB, Ran, WEIR, code, spoil};
+use crate::mounts::{Place, on_fuse};
+
+const DATA_LOST: i32 = 10;
+const LARGE_BYTES: usize = 3 << 20;
+/// Names in the directory with many entries.
+const NAMES: u32 = 300;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn weir(words: &[&str]) -> Ran {
+    Ran::of(&words.join(" "), &crate::common::run(WEIR, words))
+}
+
+fn large() -> Vec<u8> {
+    let mut content = vec![0; LARGE_BYTES];
+    Rng::new(11).fill(&mut content);
+    content
+}
+
+/// Creates a tree with all kinds of inodes.
+fn populate(top: &Path) {
+    let at = |name: &str| top.join(name);
+    fs::create_dir_all(at("a/b/c")).unwrap();
+    fs::write(at("a/small"), b"small").unwrap();
+    fs::write(at("a/b/large"), large()).unwrap();
+    let sparse = File::create(at("a/sparse")).unwrap();
+    sparse.write_all_at(b"end", 100 * MIB).unwrap();
+    fs::hard_link(at("a/small"), at("a/b/c/same")).unwrap();
+    symlink("../a/small", at("a/link")).unwrap();
+    fs::write(top.join(OsStr::from_bytes(b"not utf-8 \xff")), b"x").unwrap();
+    let mode = Mode::from_bits_retain(0o600);
+    rustix::fs::mknodat(CWD, at("fifo"), FileType::Fifo, mode, 0).unwrap();
+    fs::create_dir(at("many")).unwrap();
+    for name in 0..NAMES {
+        fs::write(at("many").join(format!("file {name}")), name.to_string()).unwrap();
+    }
+    rustix::fs::setxattr(at("a/small"), "user.kind", b"text", XattrFlags::empty()).unwrap();
+    fs::set_permissions(at("a/small"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::set_permissions(at("a/b"), fs::Permissions::from_mode(0o500)).unwrap();
+    for name in ["a/b/large", "a/b", "a"] {
+        let time = |tv_sec| Timespec { tv_sec, tv_nsec: 5 };
+        let times = Timestamps { last_access: time(7), last_modification: time(1_000_000) };
+        rustix::fs::utimensat(CWD, at(name), &times, AtFlags::empty()).unwrap();
+    }
+}
+
+/// Asserts that two trees have the same names, types, contents and attributes.
+fn assert_same(a: &Path, b: &Path) {
+    let of = |path: &Path| {
+        let found = fs::symlink_metadata(path).unwrap();
+        let size = if found.is_dir() { 0 } else { found.len() };
+        let modified = (found.mtime(), found.mtime_nsec());
+        // The times of most files differ, because the two trees were made one after the other.
+        let modified = (found.mtime() == 1_000_000).then_some(modified);
+        (found.mode(), size, found.nlink(), modified)
+    };
+    assert_eq!(of(a), of(b), "{} and {}", a.display(), b.display());
+    let found = fs::symlink_metadata(a).unwrap();
+    if found.is_dir() {
+        let names = |path: &Path| {
+            let entries = fs::read_dir(path).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(names(a), names(b));
+        names(a).iter().for_each(|name| assert_same(&a.join(name), &b.join(name)));
+    } else if found.is_file() {
+        assert!(fs::read(a).unwrap() == fs::read(b).unwrap(), "{}", b.display());
+    } else if found.is_symlink() {
+        assert_eq!(fs::read_link(a).unwrap(), fs::read_link(b).unwrap());
+    }
+}
+
+/// Creates a filesystem on these disks with the tree of [`populate`] and kills the server.
+fn killed(dirs: &Dirs, layout: &str, disks: &[&str]) {
+    for name in disks {
+        dirs.disk(name, GIB);
+    }
+    let server = dirs.start();
+    server.weir(&format!("pool create tank {layout} {}", disks.join(" "))).ok();
+    server.weir("filesystem create tank/home").ok();
+    let home = Place::new(dirs, "home");
+    server.weir(&format!("mount tank/home {}", home.text())).ok();
+    populate(&home.at(""));
+    // A sync of a directory makes all names durable, with the data of the files that they name.
+    File::open(home.at("many")).unwrap().sync_all().unwrap();
+    server.kill();
+}
+
+#[test]
+fn filesystem_is_rescued_from_one_leg_with_all_its_attributes() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        killed(&dirs, "mirror", &["a", "b"]);
+        fs::remove_file(dirs.file("a")).unwrap();
+        let leg = dirs.file("b");
+        let before = fs::read(&leg).unwrap();
+        let listed = weir(&["rescue", "tank", "-d", text(&leg), "--json"]).json();
+        assert_eq!(listed["volumes"][0]["name"], "tank/home", "{listed:#}");
+        assert_eq!(listed["volumes"][0]["kind"], "filesystem", "{listed:#}");
+        let (expected, copy) = (dirs.file("expected"), dirs.file("copy"));
+        fs::create_dir(&expected).unwrap();
+        populate(&expected);
+        let words = ["rescue", "tank/home", "-d", text(&leg), "--to", text(&copy)];
+        let said = weir(&words).ok().talk;
+        assert!(said.contains("of filesystem tank/home copied to"), "{said}");
+        fs::set_permissions(&expected, fs::metadata(&copy).unwrap().permissions()).unwrap();
+        assert_same(&expected, &copy);
+        let mut value = [0; 16];
+        let bytes = rustix::fs::getxattr(copy.join("a/small"), "user.kind", &mut value).unwrap();
+        assert_eq!(&value[..bytes], b"text");
+        assert_eq!(fs::metadata(copy.join("a/small")).unwrap().nlink(), 2);
+        assert!(fs::metadata(copy.join("a/sparse")).unwrap().blocks() < 1024, "a hole stays one");
+        assert!(fs::read(&leg).unwrap() == before, "the leg was changed");
+        weir(&words).fails(code::EXISTS, &["exists", "try: "]);
+        let report = weir(&["check", "tank", "-d", text(&leg), "--json"]).json();
+        assert_eq!(report["wrong_inodes"], serde_json::json!([]), "{report:#}");
+    });
+}
+
+#[test]
+fn damaged_files_are_named_and_the_others_are_rescued() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        killed(&dirs, "", &["a"]);
+        let disk = dirs.file("a");
+        let content = large();
+        spoil(&disk, &content[MIB as usize..][..4096]);
+        let copy = dirs.file("copy");
+        let ran =
+            weir(&["rescue", "tank/home", "-d", text(&disk), "--to", text(&copy), "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        ran.fails(DATA_LOST, &["cannot be read from these disks", "try: "]);
+        assert_eq!(report["damaged_parts"], 1, "{report:#}");
+        assert_eq!(report["damaged"][0]["path"], "a/b/large", "{report:#}");
+        let at = |name: &str| report["damaged"][0]["range"][name].as_u64().unwrap() as usize;
+        let (start, end) = (at("start"), at("end"));
+        assert!(start <= MIB as usize && end >= MIB as usize + 4096, "{report:#}");
+        let rescued = fs::read(copy.join("a/b/large")).unwrap();
+        assert!(rescued[..start] == content[..start] && rescued[end..] == content[end..]);
+        assert!(rescued[start..end].iter().all(|byte| *byte == 0));
+        assert_eq!(fs::read(copy.join("a/small")).unwrap(), b"small");
+        assert_eq!(fs::read_dir(copy.join("many")).unwrap().count(), NAMES as usize);
+        let ran = weir(&["check", "tank", "-d", text(&disk)]);
+        ran.fails(DATA_LOST, &["blocks without a good copy"]);
+    });
+}

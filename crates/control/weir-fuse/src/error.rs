@@ -1,0 +1,47 @@
+//! Errors of mounts.
+//!
+//! Invariant: an error names the step of the start that failed.
+
+use std::io;
+
+use weir_base::ErrorKind;
+use weir_fs::FsError;
+
+/// Device of the FUSE protocol.
+pub(crate) const DEVICE: &str = "/dev/fuse";
+
+/// Reason why a mount could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The filesystem could not be opened.
+    #[error("the filesystem cannot be opened: {0}")]
+    Open(FsError),
+    /// The kernel has no FUSE, or the server may not use it.
+    #[error("{DEVICE} cannot be opened: {0}")]
+    Device(io::Error),
+    /// The kernel refused the mount.
+    #[error("the kernel refused the mount: {0}")]
+    Mount(io::Error),
+    /// The kernel and this program could not agree on the protocol.
+    #[error("the mount did not start: {0}")]
+    Session(io::Error),
+    /// A thread or its runtime could not be started.
+    #[error("no thread for the mount: {0}")]
+    Thread(io::Error),
+}
+
+impl MountError {
+    /// The kind that the API maps to its own codes.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Open(FsError::Dataset(error)) => error.kind(),
+            Self::Open(FsError::Invalid(_)) => ErrorKind::Invalid,
+            Self::Open(_) => ErrorKind::Data,
+            Self::Device(error) | Self::Mount(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                _ => ErrorKind::Unavailable,
+            },
+            Self::Session(_) | Self::Thread(_) => ErrorKind::Unavailable,
+        }
+    }
+}
