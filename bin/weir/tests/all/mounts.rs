@@ -57,11 +57,11 @@ impl Place {
         Self(fs::canonicalize(path).unwrap())
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         self.0.to_str().unwrap()
     }
 
@@ -85,7 +85,7 @@ impl Drop for Place {
 }
 
 /// Starts a server with a mounted filesystem, tank/home.
-fn mounted(dirs: &Dirs) -> (Server, Place) {
+pub(crate) fn mounted(dirs: &Dirs) -> (Server, Place) {
     dirs.disk("disk-a", 2 * GIB);
     let server = dirs.start();
     server.weir("pool create tank disk-a").ok();
@@ -132,17 +132,6 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
         let mut value = [0; 16];
         let bytes = rustix::fs::getxattr(&one, "user.kind", &mut value).unwrap();
         assert_eq!(&value[..bytes], b"text");
-        // Version 2; the owner may read and write, the group and others may read.
-        let none = u32::MAX;
-        let entries = [(1_u16, 6_u16), (4, 4), (0x20, 4)].into_iter();
-        let entries = entries.flat_map(|(tag, rights)| {
-            [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &none.to_le_bytes()].concat()
-        });
-        let acl: Vec<u8> = [2, 0, 0, 0].into_iter().chain(entries).collect();
-        let name = "system.posix_acl_access";
-        let acl = rustix::fs::setxattr(&one, name, &acl, XattrFlags::empty());
-        assert_eq!(acl, Err(rustix::io::Errno::OPNOTSUPP), "an ACL without effect");
-
         // The smallest time of 64 bits, and nanoseconds before 1970.
         let times = |seconds| Timestamps {
             last_access: Timespec { tv_sec: seconds, tv_nsec: 5 },

@@ -145,8 +145,7 @@ fn damaged_files_are_named_and_the_others_are_rescued() {
         let content = large();
         spoil(&disk, &content[MIB as usize..][..4096]);
         let copy = dirs.file("copy");
-        let ran =
-            weir(&["rescue", "tank/home", "-d", text(&disk), "--to", text(&copy), "--json"]);
+        let ran = weir(&["rescue", "tank/home", "-d", text(&disk), "--to", text(&copy), "--json"]);
         let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
         ran.fails(DATA_LOST, &["cannot be read from these disks", "try: "]);
         assert_eq!(report["damaged_parts"], 1, "{report:#}");
