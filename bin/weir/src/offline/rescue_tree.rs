@@ -147,8 +147,8 @@ fn report(rescued: &Rescued, json: bool) -> Result<(), ApiError> {
     }
     let (parts, bytes) = (rescued.damaged_parts, Human(rescued.damaged_bytes));
     let message = format!(
-        "{parts} parts of filesystem {filesystem} cannot be read from these disks, {bytes} of \
-         file data among them; in {directory} these bytes are zeros"
+        "parts of filesystem {filesystem} cannot be read from these disks ({parts} with {bytes} \
+         of file data); in {directory} these bytes are zeros"
     );
     Err(ApiError::new(ErrorKind::Data, message)
         .with_action("add disks of the pool with -d, or take these files from a backup"))
