@@ -222,24 +222,34 @@ impl<'a> Draft<'a> {
         number: ObjectId,
         records: Range<u64>,
     ) -> Result<BTreeSet<u64>, FsError> {
+        let mut found = BTreeSet::new();
+        self.visit_data(number, records, |record| _ = found.insert(record)).await?;
+        Ok(found)
+    }
+
+    /// Visits the numbers of the records with data in a range, in no order.
+    pub(crate) async fn visit_data(
+        &mut self,
+        number: ObjectId,
+        records: Range<u64>,
+        mut visit: impl FnMut(u64),
+    ) -> Result<(), FsError> {
+        if records.is_empty() {
+            return Ok(());
+        }
         let reads = self.reads;
         let node = self.node(number).await?;
-        let mut found = BTreeSet::new();
+        let is_kept =
+            |record: &u64| !node.is_punched(*record) && !node.records.contains_key(record);
         let mut next = (node.base == Base::Dataset).then_some(records.start);
         while let Some(start) = next.filter(|start| *start < records.end) {
             let part = reads.data_records(number, node.size, start..records.end).await?;
-            found.extend(part.records);
+            part.records.into_iter().filter(is_kept).for_each(&mut visit);
             next = part.next;
         }
-        found.retain(|record| !node.is_punched(*record));
-        for (record, content) in node.records.range(records) {
-            if content.is_some() {
-                found.insert(*record);
-            } else {
-                found.remove(record);
-            }
-        }
-        Ok(found)
+        let changed = node.records.range(records);
+        changed.filter(|(_, content)| content.is_some()).for_each(|(record, _)| visit(*record));
+        Ok(())
     }
 
     /// Replaces a record. `blocks`: as many blocks as a record has. Returns after adding the change
