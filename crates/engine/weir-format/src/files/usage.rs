@@ -122,7 +122,8 @@ impl UsageBlock {
         let mut entries = [Usage::default(); Self::ENTRIES];
         for (place, entry) in (0..).zip(&mut entries) {
             let (blocks, inodes) = (r.u64()?, r.u64()?);
-            *entry = Usage { blocks, inodes, limits: Limits { blocks: r.u64()?, inodes: r.u64()? } };
+            *entry =
+                Usage { blocks, inodes, limits: Limits { blocks: r.u64()?, inodes: r.u64()? } };
             if OwnerId::of_place(place).is_none() && *entry != Usage::default() {
                 return Err(r.bad("unused", place));
             }

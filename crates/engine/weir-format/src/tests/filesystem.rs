@@ -5,9 +5,9 @@ use proptest::collection::{btree_map, vec};
 use super::*;
 use crate::bytes::Writer;
 use crate::files::{
-    Acl, AclEntry, AclTag, Area, DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry,
-    EntryKey, EntryList, FileType, Inode, InodeState, Limits, OwnerId, OwnerKind,
-    TimeStamp, Usage, UsageBlock, Xattr, XattrList,
+    Acl, AclEntry, AclTag, Area, DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode,
+    DirectoryNodeEntry, EntryKey, EntryList, FileType, Inode, InodeState, Limits, OwnerId,
+    OwnerKind, TimeStamp, Usage, UsageBlock, Xattr, XattrList,
 };
 
 const STATES: [InodeState; 4] =

@@ -6,8 +6,8 @@
 
 use weir_base::ObjectId;
 use weir_format::files::{
-    AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode,
-    InodeState, NamedEntry,
+    AttributeChanges, DirectoryEntry, EntryKey, Fate, FileRecord, FileType, Inode, InodeState,
+    NamedEntry,
 };
 use weir_pool::PlantedBug;
 
@@ -100,10 +100,10 @@ impl Draft<'_> {
         let time = self.stamp.time;
         let inode = self.change(file).await?;
         inode.mtime = time;
-        match inode.permissions == permissions {
-            true => Ok(()),
-            false => self.set_permissions(file, permissions).await,
+        if inode.permissions != permissions {
+            self.set_permissions(file, permissions).await?;
         }
+        Ok(())
     }
 
     async fn set_attributes(

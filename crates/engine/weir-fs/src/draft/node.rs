@@ -15,12 +15,12 @@ use weir_block::Block;
 use weir_codec::compress::is_zero;
 use weir_dataset::ObjectChange;
 use weir_format::TreeRoot;
-use weir_format::files::{Inode, Stamp};
+use weir_format::files::{Area, FileType, Inode, InodeState, Stamp};
 use weir_pool::PlantedBug;
 
 use crate::directory::NameHash;
+use crate::draft::charge::Charge;
 use crate::draft::reads::Reads;
-use crate::draft::usage::Charge;
 use crate::error::FsError;
 use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK, mark_number};
 
@@ -42,7 +42,7 @@ enum Base {
 pub(crate) struct DraftNode {
     pub(crate) size: RecordSize,
     pub(crate) inode: Inode,
-    /// What the inode counted for its owners before the draft; `None` for a new inode.
+    /// Charge of the inode before the draft; `None` for a new inode.
     pub(crate) before: Option<Charge>,
     /// True if the inode or its record size changed.
     is_changed: bool,
@@ -353,4 +353,31 @@ pub(crate) fn first_change(txg: Txg) -> u64 {
 /// Number of the records of a file of `bytes` bytes.
 pub(crate) fn records_in(size: RecordSize, bytes: u64) -> u64 {
     bytes.div_ceil(size.bytes() as u64).min(TreeRoot::BLOCKS_MAX)
+}
+
+/// Returns an empty inode with one name.
+pub(crate) fn new_inode(file_type: FileType, parent: ObjectId, stamp: Stamp) -> Inode {
+    let Stamp { txg, time } = stamp;
+    Inode {
+        state: InodeState::Named,
+        created_txg: txg,
+        size: 0,
+        blocks: 0,
+        file_type,
+        permissions: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        project: 0,
+        flags: 0,
+        change: first_change(txg),
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        parent,
+        attributes: ObjectId(0),
+        device_or_entries: 0,
+        area: Area::default(),
+    }
 }

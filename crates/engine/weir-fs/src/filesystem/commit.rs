@@ -9,7 +9,6 @@ use weir_format::files::FileRecord;
 
 use crate::draft::node::Draft;
 use crate::error::FsError;
-use crate::filesystem::atime::with_read_time;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{LockedInode, Slot};
 
@@ -55,7 +54,7 @@ impl Filesystem {
     ) -> Result<LockedInode, FsError> {
         let locked = self.lock(number).await?;
         let (size, inode) = locked.inode()?;
-        draft.add(number, size, with_read_time(inode, &locked.cached));
+        draft.add(number, size, locked.cached.with_read_time(inode));
         Ok(locked)
     }
 

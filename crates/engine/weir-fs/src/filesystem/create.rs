@@ -11,13 +11,14 @@ use weir_format::files::{FileRecord, FileType, Inode, InodeState, Stamp, TARGET_
 use crate::directory::Probe;
 use crate::draft::apply::named;
 use crate::draft::entries::check_name;
+use crate::draft::node::new_inode;
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
 use crate::filesystem::quotas::check_project;
 use crate::filesystem::set_id;
-use crate::filesystem::state::{Filesystem, new_inode};
+use crate::filesystem::state::Filesystem;
 use crate::layout::{INLINE_BYTES_MAX, LINKS_MAX};
 
 /// Type of a new inode.
@@ -76,8 +77,7 @@ fn build_inode(
     let file_type = new.file_type();
     let asked = (new.gid, new.permissions & Inode::PERMISSIONS);
     let (gid, permissions) = set_id::of_new(directory, file_type, asked);
-    let mut inode =
-        Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
+    let mut inode = Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
     if directory.flags & Inode::INHERITS_PROJECT != 0 {
         let is_directory = file_type == FileType::Directory;
         inode.project = directory.project;

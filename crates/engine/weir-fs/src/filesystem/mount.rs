@@ -14,11 +14,12 @@ use weir_dataset::{Engine, ObjectChange, PropertyChange};
 use weir_format::files::{FileType, Inode, OwnerId, OwnerKind, UsageBlock};
 
 use crate::directory::NameHash;
+use crate::draft::node::new_inode;
 use crate::error::FsError;
-use crate::filesystem::freeing::FreeingLimits;
-use crate::filesystem::state::{Filesystem, Now, new_inode};
+use crate::filesystem::state::{Filesystem, Now};
 use crate::inodes::InodeCache;
 use crate::layout::{BITMAP, FIRST, Layout, ORPHANS, ROOT, USAGE};
+use crate::policy::FreeingLimits;
 
 impl Filesystem {
     /// Creates a filesystem and opens it.

@@ -4,9 +4,7 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
-use weir_format::files::{
-    Acl, Area, FileRecord, FileType, Inode, XATTR_VALUE_BYTES_MAX, Xattr,
-};
+use weir_format::files::{Acl, Area, FileRecord, FileType, Inode, XATTR_VALUE_BYTES_MAX, Xattr};
 
 use crate::draft::xattrs::{ACCESS_ACL, DEFAULT_ACL, read_list, stored_acl};
 use crate::error::FsError;
@@ -15,7 +13,7 @@ use crate::filesystem::state::Filesystem;
 
 /// Maximum length of a name (Linux, `XATTR_NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
-/// Prefixes of the names of attributes, except those of ACLs.
+/// Prefixes of the names of attributes. ACLs have names outside these namespaces.
 const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// Action of [`Filesystem::set_xattr_as`] if the inode has, or lacks, an attribute with the name.
@@ -47,7 +45,9 @@ fn check_inode(inode: &Inode, name: &[u8]) -> Result<(), FsError> {
     let is_user = name.starts_with(b"user.");
     match inode.file_type {
         FileType::Regular | FileType::Directory => Ok(()),
-        _ if is_user => Err(FsError::NotPermitted("only files and directories have user attributes")),
+        _ if is_user => {
+            Err(FsError::NotPermitted("only files and directories have user attributes"))
+        }
         _ => Ok(()),
     }
 }
@@ -130,7 +130,7 @@ impl Filesystem {
     /// As [`Self::set_xattr`], with a condition.
     ///
     /// # Errors
-    /// As [`Self::set_xattr`], and those of the mode.
+    /// As [`Self::set_xattr`], and the errors of the mode.
     #[boxed(?Send)]
     pub async fn set_xattr_as(
         &self,
@@ -158,8 +158,7 @@ impl Filesystem {
         // The largest items of the area, and the head of an item.
         let needed = 4 + name.len() + value.map_or(0, <[u8]>::len);
         let may_need_object = value.is_some() && inode.attributes.0 == 0;
-        let may_need_object =
-            may_need_object && inode.area.encoded_bytes() + needed > Area::BYTES;
+        let may_need_object = may_need_object && inode.area.encoded_bytes() + needed > Area::BYTES;
         let mut numbers = self.numbers.lock().await;
         let object = if may_need_object {
             let found = numbers.find(number.0, self.volume.open_txg(), self.reads()).await?;

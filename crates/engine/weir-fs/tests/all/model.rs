@@ -360,8 +360,8 @@ impl Run {
         let set = self.pool.files.set_xattr(ObjectId(number), ACCESS_ACL, value.as_deref());
         self.pool.run(set).unwrap();
         let inode = self.model.get_mut(&number).expect("the inode");
-        inode.permissions = inode.permissions & !0o777
-            | acl.as_ref().map_or(inode.permissions & 0o777, Acl::mode);
+        inode.permissions =
+            inode.permissions & !0o777 | acl.as_ref().map_or(inode.permissions & 0o777, Acl::mode);
         inode.acl = acl.filter(|acl| !acl.is_minimal());
     }
 

@@ -132,7 +132,8 @@ fn background_task_frees_replaced_files_while_it_waits_for_work() {
     large_file(&pool, "g", 1);
     let mut background: BoxedTask<'_> = Box::pin(pool.files.run_background());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let mut poll = |task: &mut BoxedTask<'_>| assert!(task.as_mut().poll(&mut context).is_pending());
+    let mut poll =
+        |task: &mut BoxedTask<'_>| assert!(task.as_mut().poll(&mut context).is_pending());
     poll(&mut background);
     let rename = pool.files.rename((ROOT, b"g"), (ROOT, b"f"), weir_fs::RenameMode::Replace);
     pool.run(rename).unwrap();

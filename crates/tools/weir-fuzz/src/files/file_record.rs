@@ -53,11 +53,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
             ..AttributeChanges::default()
         }),
         FileRecord::SetXattr { name: b"user.a", value: Some(b"value"), object: None },
-        FileRecord::SetXattr {
-            name: b"user.a",
-            value: Some(&block),
-            object: Some(ObjectId(18)),
-        },
+        FileRecord::SetXattr { name: b"user.a", value: Some(&block), object: Some(ObjectId(18)) },
         FileRecord::SetXattr { name: b"user.a", value: None, object: None },
         FileRecord::Link { entry: from },
         FileRecord::Remove { entry: from, fate: Fate::Freed },

@@ -82,11 +82,7 @@ impl Book {
 
     /// Checks the contents, if the last surviving change of names is `last`. Returns true if all
     /// contents are the newest.
-    fn judge_files(
-        &self,
-        last: usize,
-        files: &BTreeMap<Inode, Content>,
-    ) -> Result<bool, String> {
+    fn judge_files(&self, last: usize, files: &BTreeMap<Inode, Content>) -> Result<bool, String> {
         let mut needed: BTreeMap<Inode, usize> = BTreeMap::new();
         for (inode, content) in self.named[..=last].iter().flatten() {
             let oldest = needed.entry(*inode).or_default();

@@ -156,7 +156,8 @@ impl Client {
     async fn set_acl(&mut self) -> Result<(), FsError> {
         let Some(inode) = self.file() else { return Ok(()) };
         let tags = [AclTag::Owner, AclTag::OwningGroup, AclTag::Other, AclTag::Mask];
-        let tags = tags.into_iter().chain((0..self.rng.below(44)).map(|id| AclTag::User(id as u32)));
+        let tags =
+            tags.into_iter().chain((0..self.rng.below(44)).map(|id| AclTag::User(id as u32)));
         let entry = |tag| AclEntry { tag, permissions: self.rng.below(8) as u8 };
         let acl = Acl::new(tags.map(entry).collect()).expect("a complete list").encode();
         self.files.set_xattr(ObjectId(inode.0), ACCESS_ACL, Some(&acl)).await?;
