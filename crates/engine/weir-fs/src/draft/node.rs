@@ -295,11 +295,14 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The inodes after the operation; `None` for a number that became unused.
-    pub(crate) fn inodes(&self) -> impl Iterator<Item = (ObjectId, Option<(RecordSize, &Inode)>)> {
-        let changed = self.nodes.iter().filter(|(_, node)| node.is_changed);
-        changed
-            .map(|(number, node)| (*number, (!node.is_freed).then_some((node.size, &node.inode))))
+    /// Takes the inodes after the operation out of the draft; `None` for a number that became
+    /// unused.
+    pub(crate) fn take_inodes(
+        &mut self,
+    ) -> impl Iterator<Item = (ObjectId, Option<(RecordSize, Inode)>)> {
+        let nodes = std::mem::take(&mut self.nodes).into_iter();
+        let changed = nodes.filter(|(_, node)| node.is_changed);
+        changed.map(|(number, node)| (number, (!node.is_freed).then_some((node.size, node.inode))))
     }
 
     /// The changes for the engine.

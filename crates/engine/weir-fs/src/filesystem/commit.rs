@@ -70,7 +70,7 @@ impl Filesystem {
         Ok(locked)
     }
 
-    /// Applies a change. `locked`: the changed inodes of clients; the other changed inodes are
+    /// Applies a change. Afterwards the draft has no inodes. `locked`: the changed inodes of clients; the other changed inodes are
     /// under the lock of the numbers.
     ///
     /// # Errors
@@ -94,13 +94,13 @@ impl Filesystem {
         self.volume.change_logged_objects(draft.changes(), record).await?;
         drop(usage_lock);
         // No await follows, so that the task cannot be cancelled between the two changes.
-        for (number, new) in draft.inodes() {
+        for (number, new) in draft.take_inodes() {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
                 continue;
             };
             *locked.cached.read_time.lock() = None;
             *locked.slot = match new {
-                Some((size, inode)) => Slot::Used(size, Box::new(inode.clone())),
+                Some((size, inode)) => Slot::Used(size, Box::new(inode)),
                 None => Slot::Unused,
             };
         }

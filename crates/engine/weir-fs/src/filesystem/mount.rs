@@ -44,7 +44,7 @@ impl Filesystem {
     }
 
     /// Opens a filesystem. Frees the inodes without a name, which the last server left behind.
-    /// [`Self::run_background`] frees the large ones.
+    /// [`Self::run_background`] frees the large ones. A read-only filesystem keeps them.
     ///
     /// # Errors
     /// `Invalid` if the dataset is not a filesystem; the errors of reads.
@@ -85,7 +85,9 @@ impl Filesystem {
         if filesystem.reads().inode(ROOT).await?.is_none() {
             filesystem.format().await?;
         }
-        filesystem.free_orphans().await?;
+        if !filesystem.volume.is_read_only() {
+            filesystem.free_orphans().await?;
+        }
         Ok(filesystem)
     }
 
