@@ -11,8 +11,9 @@ use weir_format::TreeRoot;
 use weir_format::files::{Area, EntryList, FileType, Inode, InodeState};
 
 use crate::directory::{Blocks, DirectoryError, Entry, check as check_tree};
+use crate::draft::charge::{Charge, UsageChanges};
 use crate::draft::data::blocks_of;
-use crate::draft::usage::{Charge, UsageChanges, read_usage};
+use crate::draft::usage::read_usage;
 use crate::draft::xattrs::{read_list, stored_acl};
 use crate::error::FsError;
 use crate::filesystem::content::long_target;

@@ -18,7 +18,7 @@ use weir_format::files::{Inode, InodeState};
 
 use crate::draft::reads::Reads;
 use crate::error::FsError;
-use crate::filesystem::atime::ReadTime;
+use crate::policy::ReadTime;
 
 /// Number of independently locked parts of the cache.
 const SHARDS: usize = 64;
@@ -55,6 +55,12 @@ pub(crate) struct CachedInode {
 }
 
 impl CachedInode {
+    /// A copy of an inode with the newest atime.
+    pub(crate) fn with_read_time(&self, inode: &Inode) -> Inode {
+        let atime = self.read_time.lock().map_or(inode.atime, |read| read.newest);
+        Inode { atime, ..inode.clone() }
+    }
+
     /// Counts a handle that a client opened. The caller holds the lock of the slot.
     fn open(&self) {
         self.opens.fetch_add(1, Ordering::AcqRel);
@@ -105,7 +111,7 @@ impl Slot {
         self.with_freeing().filter(is_kept).ok_or(FsError::Stale)
     }
 
-    /// The inode, also one that is being freed; `None` if the number is unused.
+    /// The inode, also while it is being freed; `None` if the number is unused.
     pub(crate) fn with_freeing(&self) -> Option<(RecordSize, &Inode)> {
         match self {
             Self::Used(size, inode) => Some((*size, inode)),

@@ -122,8 +122,9 @@ impl Numbers {
             if let Some(block) = self.blocks.get_mut(&(number.0 / NUMBERS_PER_BLOCK)) {
                 mark_number(block, number, is_used);
             }
-            let used = self.used.as_mut();
-            used.map(|used| *used = used.saturating_add_signed(if is_used { 1 } else { -1 }));
+            if let Some(used) = &mut self.used {
+                *used = used.saturating_add_signed(if is_used { 1 } else { -1 });
+            }
             if !is_used {
                 self.freed.push_back((reusable_from, number));
                 self.resting.insert(number);

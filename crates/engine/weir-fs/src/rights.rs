@@ -1,7 +1,7 @@
-//! Rights of users: the one place that decides what a user may do with an inode.
+//! Rights of users on inodes, for all network servers.
 //!
 //! The kernel decides for the mount (option `default_permissions`); the network servers ask here.
-//! The rules are those of POSIX.1-2017 (4.5 File Access Permissions), acl(5) and capabilities(7).
+//! The rules come from POSIX.1-2017 (4.5 File Access Permissions), acl(5) and capabilities(7).
 //!
 //! Invariants:
 //! - the first matching class of users decides: owner, named users, groups, others;
@@ -50,7 +50,7 @@ pub struct Credentials<'a> {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: &'a [u32],
-    /// True for the superuser, who has all capabilities.
+    /// True for the superuser, with all capabilities.
     pub is_privileged: bool,
 }
 
@@ -72,7 +72,7 @@ impl Credentials<'_> {
     /// True if the user has this access. `acl`: the access ACL of the inode, if it has one.
     pub fn may(&self, inode: &Attributes, acl: Option<&Acl>, access: Access) -> bool {
         if self.is_privileged {
-            // The superuser executes only what somebody may execute.
+            // The superuser executes only files with an execute permission.
             let is_executable = inode.permissions & 0o111 != 0;
             return !access.execute || inode.file_type == FileType::Directory || is_executable;
         }

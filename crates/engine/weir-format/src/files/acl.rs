@@ -1,7 +1,7 @@
 //! POSIX access control lists (acl(5)).
 //!
-//! The encoding is that of the values of the extended attributes `system.posix_acl_access` and
-//! `system.posix_acl_default` in Linux (include/uapi/linux/posix_acl_xattr.h).
+//! The encoding is the value of the extended attributes `system.posix_acl_access` and
+//! `system.posix_acl_default` of Linux (include/uapi/linux/posix_acl_xattr.h).
 //!
 //! Invariants: a list has its entries in one order, each tag and ID once, and a mask if it names
 //! users or groups.
@@ -174,7 +174,7 @@ impl Acl {
         self.entries.len() == 3
     }
 
-    /// Permission bits of a mode with this list: those of the owner, the mask and others.
+    /// Permission bits of a mode with this list, from its entries for owner, mask and others.
     pub fn mode(&self) -> u32 {
         let has_mask = !self.is_minimal() && self.permissions_of(AclTag::Mask).is_some();
         let bits = self.entries.iter().filter_map(|entry| {
@@ -183,7 +183,7 @@ impl Acl {
         bits.sum()
     }
 
-    /// Replaces the permissions of the owner, the mask and others by those of a mode (chmod(2)).
+    /// Sets the permissions of the owner, the mask and others from a mode (chmod(2)).
     pub fn set_mode(&mut self, mode: u32) {
         let has_mask = self.permissions_of(AclTag::Mask).is_some();
         for entry in &mut self.entries {
@@ -195,6 +195,7 @@ impl Acl {
 
     /// The access ACL of a new file in a directory with this default ACL. `mode`: the permission
     /// bits that the client asked for, which limit the list.
+    #[must_use]
     pub fn inherited(&self, mode: u32) -> Self {
         let mut acl = self.clone();
         acl.set_mode(self.mode() & mode);

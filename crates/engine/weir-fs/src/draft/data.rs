@@ -76,6 +76,8 @@ fn resize_inline(inode: &mut Inode, bytes: u64) {
 struct Before {
     data: BTreeSet<u64>,
     blocks: u64,
+    /// Blocks of the records that become holes. A large file has too many to list them.
+    gone: u64,
 }
 
 impl Draft<'_> {
@@ -110,7 +112,7 @@ impl Draft<'_> {
             return Err(FsError::TooLarge);
         }
         let touched = offset / bytes..end.div_ceil(bytes);
-        let before = self.before(file, touched.clone(), (old, new)).await?;
+        let before = self.before(file, (touched.clone(), 0..0), (old, new)).await?;
         for record in touched {
             let start = record * bytes;
             let (from, to) = (offset.max(start), end.min(start + bytes));
@@ -150,10 +152,10 @@ impl Draft<'_> {
         let size = self.node(file).await?.size;
         let bytes = size.bytes() as u64;
         let touched = offset / bytes..end.div_ceil(bytes);
-        let before = self.before(file, touched.clone(), (old, old)).await?;
         // A range up to the end of the file covers its last record.
         let inner_end = if end == old { touched.end } else { end / bytes };
         let inner = offset.div_ceil(bytes)..inner_end;
+        let before = self.before(file, (touched.clone(), inner.clone()), (old, old)).await?;
         for record in [touched.start, touched.end - 1] {
             let start = record * bytes;
             let (from, to) = (offset.max(start), end.min(start + bytes));
@@ -193,7 +195,8 @@ impl Draft<'_> {
             return Err(FsError::TooLarge);
         }
         let gone = if new < old { new / bytes..records_in(size, old) } else { 0..0 };
-        let before = self.before(file, gone.clone(), (old, new)).await?;
+        let holes = if gone.is_empty() { 0..0 } else { new.div_ceil(bytes)..gone.end };
+        let before = self.before(file, (gone.clone(), holes), (old, new)).await?;
         if !gone.is_empty() {
             if !new.is_multiple_of(bytes) {
                 let end = (old - gone.start * bytes).min(bytes) as usize;
@@ -298,23 +301,34 @@ impl Draft<'_> {
     }
 
     /// Reads which of the touched records have data before an operation that changes the size from
-    /// `sizes.0` to `sizes.1`.
+    /// `old` to `new`, and makes the records `holes` of them holes.
     async fn before(
         &mut self,
         file: ObjectId,
-        touched: Range<u64>,
+        (touched, holes): (Range<u64>, Range<u64>),
         (old, new): (u64, u64),
     ) -> Result<Before, FsError> {
         let size = self.node(file).await?.size;
         let last = records_in(size, old);
-        let mut data =
-            self.data_records(file, touched.start.min(last)..touched.end.min(last)).await?;
+        let clamped = |range: Range<u64>| range.start.min(last)..range.end.min(last);
+        let mut gone = 0;
+        let count = |record| gone += blocks_of(old, size, record);
+        self.visit_data(file, clamped(holes.clone()), count).await?;
+        let parts = if holes.is_empty() {
+            [touched.clone(), 0..0]
+        } else {
+            [touched.start..holes.start, holes.end..touched.end]
+        };
+        let mut data = BTreeSet::new();
+        for part in parts {
+            data.extend(self.data_records(file, clamped(part)).await?);
+        }
         // The number of blocks of the last record depends on the size of the file.
         if old != new && last > 0 && !touched.contains(&(last - 1)) {
             data.extend(self.data_records(file, last - 1..last).await?);
         }
         let blocks = data.iter().map(|record| blocks_of(old, size, *record)).sum();
-        Ok(Before { data, blocks })
+        Ok(Before { data, blocks, gone })
     }
 
     /// Sets the size of the file, and the number of its blocks.
@@ -338,7 +352,7 @@ impl Draft<'_> {
         }
         let blocks: u64 = after.iter().map(|record| blocks_of(new, size, *record)).sum();
         let inode = &mut node.inode;
-        inode.blocks = (inode.blocks + blocks).saturating_sub(before.blocks);
+        inode.blocks = (inode.blocks + blocks).saturating_sub(before.blocks + before.gone);
         inode.size = new;
         Ok(())
     }

@@ -15,12 +15,12 @@ use weir_block::Block;
 use weir_codec::compress::is_zero;
 use weir_dataset::ObjectChange;
 use weir_format::TreeRoot;
-use weir_format::files::{Inode, Stamp};
+use weir_format::files::{Area, FileType, Inode, InodeState, Stamp};
 use weir_pool::PlantedBug;
 
-use crate::directory::NameHash;
+use crate::directory::{Blocks, NameHash};
+use crate::draft::charge::Charge;
 use crate::draft::reads::Reads;
-use crate::draft::usage::Charge;
 use crate::error::FsError;
 use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK, mark_number};
 
@@ -42,7 +42,7 @@ enum Base {
 pub(crate) struct DraftNode {
     pub(crate) size: RecordSize,
     pub(crate) inode: Inode,
-    /// What the inode counted for its owners before the draft; `None` for a new inode.
+    /// Charge of the inode before the draft; `None` for a new inode.
     pub(crate) before: Option<Charge>,
     /// True if the inode or its record size changed.
     is_changed: bool,
@@ -79,6 +79,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) layout: Layout,
     pub(crate) stamp: Stamp,
     nodes: BTreeMap<ObjectId, DraftNode>,
+    /// Blocks of directories that a search read, without the changes of the draft.
+    pub(crate) directories: BTreeMap<ObjectId, Blocks>,
     /// Inode numbers that become used (true) or unused, in the order of the changes.
     numbers: Vec<(ObjectId, bool)>,
 }
@@ -89,7 +91,8 @@ impl<'a> Draft<'a> {
         (hash, layout): (&'a NameHash, Layout),
         stamp: Stamp,
     ) -> Self {
-        Self { reads, hash, layout, stamp, nodes: BTreeMap::new(), numbers: Vec::new() }
+        let (nodes, directories) = (BTreeMap::new(), BTreeMap::new());
+        Self { reads, hash, layout, stamp, nodes, directories, numbers: Vec::new() }
     }
 
     /// Adds an inode that the caller has read and locked.
@@ -222,24 +225,34 @@ impl<'a> Draft<'a> {
         number: ObjectId,
         records: Range<u64>,
     ) -> Result<BTreeSet<u64>, FsError> {
+        let mut found = BTreeSet::new();
+        self.visit_data(number, records, |record| _ = found.insert(record)).await?;
+        Ok(found)
+    }
+
+    /// Visits the numbers of the records with data in a range, in no order.
+    pub(crate) async fn visit_data(
+        &mut self,
+        number: ObjectId,
+        records: Range<u64>,
+        mut visit: impl FnMut(u64),
+    ) -> Result<(), FsError> {
+        if records.is_empty() {
+            return Ok(());
+        }
         let reads = self.reads;
         let node = self.node(number).await?;
-        let mut found = BTreeSet::new();
+        let is_kept =
+            |record: &u64| !node.is_punched(*record) && !node.records.contains_key(record);
         let mut next = (node.base == Base::Dataset).then_some(records.start);
         while let Some(start) = next.filter(|start| *start < records.end) {
             let part = reads.data_records(number, node.size, start..records.end).await?;
-            found.extend(part.records);
+            part.records.into_iter().filter(is_kept).for_each(&mut visit);
             next = part.next;
         }
-        found.retain(|record| !node.is_punched(*record));
-        for (record, content) in node.records.range(records) {
-            if content.is_some() {
-                found.insert(*record);
-            } else {
-                found.remove(record);
-            }
-        }
-        Ok(found)
+        let changed = node.records.range(records);
+        changed.filter(|(_, content)| content.is_some()).for_each(|(record, _)| visit(*record));
+        Ok(())
     }
 
     /// Replaces a record. `blocks`: as many blocks as a record has. Returns after adding the change
@@ -285,11 +298,14 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The inodes after the operation; `None` for a number that became unused.
-    pub(crate) fn inodes(&self) -> impl Iterator<Item = (ObjectId, Option<(RecordSize, &Inode)>)> {
-        let changed = self.nodes.iter().filter(|(_, node)| node.is_changed);
-        changed
-            .map(|(number, node)| (*number, (!node.is_freed).then_some((node.size, &node.inode))))
+    /// Takes the inodes after the operation out of the draft; `None` for a number that became
+    /// unused.
+    pub(crate) fn take_inodes(
+        &mut self,
+    ) -> impl Iterator<Item = (ObjectId, Option<(RecordSize, Inode)>)> {
+        let nodes = std::mem::take(&mut self.nodes).into_iter();
+        let changed = nodes.filter(|(_, node)| node.is_changed);
+        changed.map(|(number, node)| (number, (!node.is_freed).then_some((node.size, node.inode))))
     }
 
     /// The changes for the engine.
@@ -343,4 +359,31 @@ pub(crate) fn first_change(txg: Txg) -> u64 {
 /// Number of the records of a file of `bytes` bytes.
 pub(crate) fn records_in(size: RecordSize, bytes: u64) -> u64 {
     bytes.div_ceil(size.bytes() as u64).min(TreeRoot::BLOCKS_MAX)
+}
+
+/// Returns an empty inode with one name.
+pub(crate) fn new_inode(file_type: FileType, parent: ObjectId, stamp: Stamp) -> Inode {
+    let Stamp { txg, time } = stamp;
+    Inode {
+        state: InodeState::Named,
+        created_txg: txg,
+        size: 0,
+        blocks: 0,
+        file_type,
+        permissions: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        project: 0,
+        flags: 0,
+        change: first_change(txg),
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        parent,
+        attributes: ObjectId(0),
+        device_or_entries: 0,
+        area: Area::default(),
+    }
 }

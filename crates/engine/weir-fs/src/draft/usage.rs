@@ -4,52 +4,16 @@
 //! - the usage of an owner changes in the same txg as the inodes of the owner, and is exact;
 //! - only a change that increases the usage of an owner fails at a limit.
 
-use std::collections::BTreeMap;
-
-use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
+use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
-use weir_format::files::{Inode, InodeState, Limits, OwnerId, OwnerKind, Usage, UsageBlock};
+use weir_format::files::{Limits, OwnerId, Usage, UsageBlock};
 use weir_pool::PlantedBug;
 
+use crate::draft::charge::{Charge, UsageChanges};
 use crate::draft::node::{Draft, DraftNode};
 use crate::draft::reads::Reads;
 use crate::error::FsError;
-use crate::layout::{FIRST, ROOT, USAGE};
-
-/// What an inode counts for its owners.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Charge {
-    owners: [Option<OwnerId>; 3],
-    blocks: u64,
-    inodes: u64,
-}
-
-impl Charge {
-    /// `None` for an internal inode.
-    pub(crate) fn of(number: ObjectId, inode: &Inode) -> Option<Self> {
-        if number != ROOT && number < FIRST {
-            return None;
-        }
-        let of = |kind, id| Some(OwnerId { kind, id });
-        // Project 0 means no project.
-        let project = of(OwnerKind::Project, inode.project).filter(|owner| owner.id > 0);
-        let owners = [of(OwnerKind::User, inode.uid), of(OwnerKind::Group, inode.gid), project];
-        let is_file = inode.state != InodeState::Attributes;
-        Some(Self { owners, blocks: inode.blocks, inodes: u64::from(is_file) })
-    }
-
-    /// Adds the charge to the usage of its owners.
-    pub(crate) fn add_to(&self, usage: &mut UsageChanges, sign: i64) {
-        for owner in self.owners.into_iter().flatten() {
-            let change = usage.entry(owner).or_default();
-            change.0 = change.0.wrapping_add(self.blocks.cast_signed().wrapping_mul(sign));
-            change.1 = change.1.wrapping_add(self.inodes.cast_signed().wrapping_mul(sign));
-        }
-    }
-}
-
-/// Changes of blocks and inodes, by owner.
-pub(crate) type UsageChanges = BTreeMap<OwnerId, (i64, i64)>;
+use crate::layout::USAGE;
 
 /// Decodes a block of the usage; `None` is a hole.
 fn decode(read: Option<&[Block]>) -> Result<UsageBlock, FsError> {

@@ -14,10 +14,9 @@ use weir_format::files::{Acl, Area, EntryList, FileType, Inode, InodeState, Xatt
 use weir_pool::PlantedBug;
 
 use crate::directory::{Blocks, DirectoryTree};
-use crate::draft::node::Draft;
+use crate::draft::node::{Draft, new_inode};
 use crate::draft::reads::Reads;
 use crate::error::FsError;
-use crate::filesystem::state::new_inode;
 
 /// Attribute with the access ACL of an inode (Linux).
 pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -109,12 +108,10 @@ impl Draft<'_> {
         };
         let xattr = Xattr { name: name.into(), value: value.into() };
         if self.insert_small(number, &xattr).await? {
-            let is_changed = was_large;
-            return if is_changed {
-                self.set_large_xattrs(number, list, object).await
-            } else {
-                Ok(())
-            };
+            if was_large {
+                self.set_large_xattrs(number, list, object).await?;
+            }
+            return Ok(());
         }
         list.insert(xattr);
         self.set_large_xattrs(number, list, object).await
@@ -215,8 +212,8 @@ impl Draft<'_> {
         self.set_number(object, true).await
     }
 
-    /// True if an object has the attributes of this inode. On a damaged filesystem, it may belong to
-    /// another inode.
+    /// True if an object has the attributes of this inode. On a damaged filesystem, the object may
+    /// belong to another inode.
     pub(crate) async fn owns_attributes(
         &mut self,
         owner: ObjectId,
@@ -311,7 +308,7 @@ impl Draft<'_> {
         Ok(self.node(number).await?.inode.area.encoded_bytes() <= Area::BYTES)
     }
 
-    /// Sets the permission bits of an inode, and those of its access ACL (chmod(2)).
+    /// Sets the permission bits of an inode, also in its access ACL (chmod(2)).
     pub(crate) async fn set_permissions(
         &mut self,
         number: ObjectId,

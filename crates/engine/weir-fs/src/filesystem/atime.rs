@@ -6,41 +6,15 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
-use weir_format::files::{FileRecord, Inode, TimeStamp};
+use weir_format::files::{FileRecord, TimeStamp};
 
 use crate::error::FsError;
 use crate::filesystem::commit::Change;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{CachedInode, Slot};
+use crate::policy::{AtimePolicy, ReadTime};
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-
-/// Rule by which reads set the atime of an inode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AtimePolicy {
-    /// A read sets the atime if the atime is not after the last change, or is older than 24 hours
-    /// (mount option `relatime` of Linux).
-    #[default]
-    Relative,
-    /// No read sets the atime.
-    Off,
-    /// Each read sets the atime.
-    On,
-}
-
-/// Time of the last read that the inode in the dataset lacks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReadTime {
-    newest: TimeStamp,
-    /// Time of the first read since the inode was written.
-    first: TimeStamp,
-}
-
-/// A copy of an inode with the newest atime.
-pub(crate) fn with_read_time(inode: &Inode, cached: &CachedInode) -> Inode {
-    let atime = cached.read_time.lock().map_or(inode.atime, |read| read.newest);
-    Inode { atime, ..inode.clone() }
-}
 
 fn is_day_later(now: TimeStamp, then: TimeStamp) -> bool {
     now.seconds.saturating_sub(then.seconds) >= DAY_SECONDS

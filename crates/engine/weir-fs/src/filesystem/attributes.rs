@@ -11,7 +11,6 @@ use weir_dataset::SyncOf;
 use weir_format::files::{AttributeChanges, FileRecord, FileType, Inode, TimeStamp};
 
 use crate::error::FsError;
-use crate::filesystem::atime::with_read_time;
 use crate::filesystem::commit::Change;
 use crate::filesystem::set_id::with_permissions;
 use crate::filesystem::state::Filesystem;
@@ -87,7 +86,7 @@ impl Filesystem {
     pub async fn attributes(&self, number: ObjectId) -> Result<Attributes, FsError> {
         let cached = self.inode(number)?;
         let slot = self.read_lock(number).await?;
-        Ok(Attributes::of(number, &with_read_time(slot.used()?.1, &cached)))
+        Ok(Attributes::of(number, &cached.with_read_time(slot.used()?.1)))
     }
 
     /// Changes attributes. Returns the new attributes. `clears_set_id`: a change of the size or the

@@ -9,7 +9,6 @@ use weir_format::files::FileRecord;
 
 use crate::draft::node::Draft;
 use crate::error::FsError;
-use crate::filesystem::atime::with_read_time;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{LockedInode, Slot};
 
@@ -55,7 +54,7 @@ impl Filesystem {
     ) -> Result<LockedInode, FsError> {
         let locked = self.lock(number).await?;
         let (size, inode) = locked.inode()?;
-        draft.add(number, size, with_read_time(inode, &locked.cached));
+        draft.add(number, size, locked.cached.with_read_time(inode));
         Ok(locked)
     }
 
@@ -71,7 +70,7 @@ impl Filesystem {
         Ok(locked)
     }
 
-    /// Applies a change. `locked`: the changed inodes of clients; the other changed inodes are
+    /// Applies a change. Afterwards the draft has no inodes. `locked`: the changed inodes of clients; the other changed inodes are
     /// under the lock of the numbers.
     ///
     /// # Errors
@@ -95,13 +94,13 @@ impl Filesystem {
         self.volume.change_logged_objects(draft.changes(), record).await?;
         drop(usage_lock);
         // No await follows, so that the task cannot be cancelled between the two changes.
-        for (number, new) in draft.inodes() {
+        for (number, new) in draft.take_inodes() {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
                 continue;
             };
             *locked.cached.read_time.lock() = None;
             *locked.slot = match new {
-                Some((size, inode)) => Slot::Used(size, Box::new(inode.clone())),
+                Some((size, inode)) => Slot::Used(size, Box::new(inode)),
                 None => Slot::Unused,
             };
         }

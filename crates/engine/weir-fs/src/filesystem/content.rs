@@ -12,7 +12,6 @@ use weir_format::files::{FileRecord, FileType, Inode, InodeState, TARGET_BYTES_M
 use crate::draft::data::check_file;
 use crate::draft::node::records_in;
 use crate::error::FsError;
-use crate::filesystem::atime::with_read_time;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
 use crate::filesystem::set_id::after_write;
@@ -41,7 +40,7 @@ impl Filesystem {
     pub async fn open_inode(&self, number: ObjectId) -> Result<Attributes, FsError> {
         let cached = self.inode(number)?;
         let slot = self.read_lock(number).await?;
-        let attributes = Attributes::of(number, &with_read_time(slot.used()?.1, &cached));
+        let attributes = Attributes::of(number, &cached.with_read_time(slot.used()?.1));
         self.inodes.new_handle()?.give_to(&cached);
         Ok(attributes)
     }

@@ -11,13 +11,14 @@ use weir_format::files::{FileRecord, FileType, Inode, InodeState, Stamp, TARGET_
 use crate::directory::Probe;
 use crate::draft::apply::named;
 use crate::draft::entries::check_name;
+use crate::draft::node::new_inode;
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
 use crate::filesystem::quotas::check_project;
 use crate::filesystem::set_id;
-use crate::filesystem::state::{Filesystem, new_inode};
+use crate::filesystem::state::Filesystem;
 use crate::layout::{INLINE_BYTES_MAX, LINKS_MAX};
 
 /// Type of a new inode.

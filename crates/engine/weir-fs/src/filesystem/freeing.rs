@@ -21,27 +21,13 @@ use crate::filesystem::commit::Change;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{CachedInode, LockedInode};
 use crate::layout::ORPHANS;
+use crate::policy::FreeingLimits;
 
 /// Number of leaves of a file's tree after which a part of the freeing ends.
 const PART_LEAVES_MAX: usize = 256;
 
 /// Maximum number of removed files in a list.
 const FILES_AT_ONCE: usize = 4096;
-
-/// Limits of the freeing of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreeingLimits {
-    /// Maximum number of records of a file that is freed at once.
-    pub at_once: u64,
-    /// Maximum number of records that a background task frees in one txg.
-    pub part: u64,
-}
-
-impl Default for FreeingLimits {
-    fn default() -> Self {
-        Self { at_once: 1024, part: 1 << 16 }
-    }
-}
 
 /// Part of a file that is freed next.
 enum Part {

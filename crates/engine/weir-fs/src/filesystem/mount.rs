@@ -14,11 +14,12 @@ use weir_dataset::{Engine, ObjectChange, PropertyChange, Volume};
 use weir_format::files::{FileType, Inode, OwnerId, OwnerKind, UsageBlock};
 
 use crate::directory::NameHash;
+use crate::draft::node::new_inode;
 use crate::error::FsError;
-use crate::filesystem::freeing::FreeingLimits;
-use crate::filesystem::state::{Filesystem, Now, new_inode};
+use crate::filesystem::state::{Filesystem, Now};
 use crate::inodes::InodeCache;
 use crate::layout::{BITMAP, FIRST, Layout, ORPHANS, ROOT, USAGE};
+use crate::policy::FreeingLimits;
 
 impl Filesystem {
     /// Creates a filesystem and opens it.
@@ -43,7 +44,7 @@ impl Filesystem {
     }
 
     /// Opens a filesystem. Frees the inodes without a name, which the last server left behind.
-    /// [`Self::run_background`] frees the large ones.
+    /// [`Self::run_background`] frees the large ones. A read-only filesystem keeps them.
     ///
     /// # Errors
     /// `Invalid` if the dataset is not a filesystem; the errors of reads.

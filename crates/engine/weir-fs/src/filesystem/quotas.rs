@@ -1,7 +1,7 @@
 //! Limits of users, groups and projects.
 //!
-//! A file counts for its owner, its group and its project, whoever changes it. Blocks count before
-//! compression, so a write fails at once, and not when a commit stores it.
+//! A file counts for its owner, its group and its project, also if another user writes to it.
+//! Blocks count before compression, so a write fails at once.
 //!
 //! Invariant: an entry of a directory whose project is inherited belongs to the same project.
 

@@ -3,9 +3,7 @@
 //! Invariant: a change of the data or the owner of a file by a user without the capability
 //! CAP_FSETID clears the set-id bits in the same change.
 
-use weir_format::files::{FileType, Inode};
-
-use crate::filesystem::attributes::SetAttributes;
+use weir_format::files::{AttributeChanges, FileType, Inode};
 
 /// Set-user-id bit (POSIX).
 pub(crate) const S_ISUID: u32 = 0o4000;
@@ -30,11 +28,11 @@ pub(crate) fn after_write(inode: &Inode, clears_set_id: bool) -> u32 {
 /// The changes with the permission bits that they cause.
 pub(crate) fn with_permissions(
     inode: &Inode,
-    changes: &SetAttributes,
+    changes: &AttributeChanges,
     clears_set_id: bool,
-) -> SetAttributes {
+) -> AttributeChanges {
     let asked = changes.permissions.map(|bits| bits & Inode::PERMISSIONS);
-    let changes = SetAttributes { permissions: asked, ..*changes };
+    let changes = AttributeChanges { permissions: asked, ..*changes };
     let changes_owner = changes.uid.is_some() || changes.gid.is_some();
     let clears = clears_set_id && inode.file_type != FileType::Directory;
     let permissions = match asked {
@@ -45,7 +43,7 @@ pub(crate) fn with_permissions(
         }
         asked => asked,
     };
-    SetAttributes { permissions, ..changes }
+    AttributeChanges { permissions, ..changes }
 }
 
 /// Group and permission bits of a new inode in a directory.

@@ -9,17 +9,16 @@ use tokio::sync::{Mutex, Notify};
 use weir_base::{ObjectId, Txg};
 use weir_dataset::{Engine, Volume};
 use weir_format::OBJECTS_MAX;
-use weir_format::files::{Area, FileType, Inode, InodeState, Stamp, TimeStamp};
+use weir_format::files::{Stamp, TimeStamp};
 
 use crate::directory::NameHash;
-use crate::draft::node::{Draft, first_change};
+use crate::draft::node::Draft;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
-use crate::filesystem::atime::AtimePolicy;
-use crate::filesystem::freeing::FreeingLimits;
 use crate::inodes::{CachedInode, InodeCache};
 use crate::layout::{FIRST, Layout, ROOT};
 use crate::numbers::Numbers;
+use crate::policy::{AtimePolicy, FreeingLimits};
 
 /// Source of the current time.
 pub type Now = Box<dyn Fn() -> TimeStamp + Send + Sync>;
@@ -85,32 +84,5 @@ impl Filesystem {
     /// later change of names that uses the number.
     pub(crate) fn reusable_from(&self) -> Txg {
         self.volume.open_txg().next().next()
-    }
-}
-
-/// Returns an empty inode with one name.
-pub(crate) fn new_inode(file_type: FileType, parent: ObjectId, stamp: Stamp) -> Inode {
-    let Stamp { txg, time } = stamp;
-    Inode {
-        state: InodeState::Named,
-        created_txg: txg,
-        size: 0,
-        blocks: 0,
-        file_type,
-        permissions: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        project: 0,
-        flags: 0,
-        change: first_change(txg),
-        atime: time,
-        mtime: time,
-        ctime: time,
-        btime: time,
-        parent,
-        attributes: ObjectId(0),
-        device_or_entries: 0,
-        area: Area::default(),
     }
 }

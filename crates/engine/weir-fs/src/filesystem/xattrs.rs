@@ -13,7 +13,7 @@ use crate::filesystem::state::Filesystem;
 
 /// Maximum length of a name (Linux, `XATTR_NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
-/// Prefixes of the names of attributes, except those of ACLs.
+/// Prefixes of the names of attributes. ACLs have names outside these namespaces.
 const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
 /// Action of [`Filesystem::set_xattr_as`] if the inode has, or lacks, an attribute with the name.
@@ -130,7 +130,7 @@ impl Filesystem {
     /// As [`Self::set_xattr`], with a condition.
     ///
     /// # Errors
-    /// As [`Self::set_xattr`], and those of the mode.
+    /// As [`Self::set_xattr`], and the errors of the mode.
     #[boxed(?Send)]
     pub async fn set_xattr_as(
         &self,

@@ -184,6 +184,34 @@ fn operations_on_the_wrong_type_are_refused() {
 }
 
 #[test]
+fn full_filesystem_can_remove_files() {
+    let pool = Pool::new(64 << 20);
+    let mut numbers = fastrand::Rng::with_seed(3);
+    let mut names = Vec::new();
+    let full = loop {
+        let name = format!("f{}", names.len());
+        let made = pool.run(pool.files.create_inode(ROOT, name.as_bytes(), &FILE));
+        let Ok(made) = made else { break made.map(drop) };
+        names.push(name);
+        let data: Vec<u8> = (0..1 << 20).map(|_| numbers.u8(..)).collect();
+        let written = pool.run(pool.files.write(made.number, 0, &data, false));
+        if written.is_err() {
+            break written.map(drop);
+        }
+    };
+    assert!(matches!(full, Err(FsError::Dataset(_))), "{full:?}");
+    assert!(names.len() > 20);
+    let left = pool.run(pool.files.statistics()).unwrap().available_bytes;
+    assert!(left < 8 << 20, "{left} bytes are left");
+    for name in names {
+        pool.run(pool.files.remove(ROOT, name.as_bytes(), false)).unwrap();
+    }
+    pool.check();
+    create(&pool, ROOT, "again", &FILE);
+    assert!(pool.run(pool.files.statistics()).unwrap().available_bytes > left + (16 << 20));
+}
+
+#[test]
 fn number_of_open_files_is_limited() {
     let pool = Pool::new(DISK_BYTES);
     let file = create(&pool, ROOT, "f", &FILE);

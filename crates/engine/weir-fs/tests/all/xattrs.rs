@@ -90,14 +90,14 @@ fn large_attributes_get_an_object_and_leave_it() {
 fn attributes_are_limited() {
     let pool = Pool::new(DISK_BYTES);
     let file = create(&pool, ROOT, "f", &FILE).number;
-    let too_large = set(&pool, file, b"user.a", &[0; 65_537]);
+    let too_large = set(&pool, file, b"user.a", &vec![0; 65_537]);
     assert!(matches!(too_large, Err(FsError::AttributeTooLarge)));
     let mut done = 0;
-    while set(&pool, file, format!("user.{done}").as_bytes(), &[1; 60_000]).is_ok() {
+    while set(&pool, file, format!("user.{done}").as_bytes(), &vec![1; 60_000]).is_ok() {
         done += 1;
     }
     assert_eq!(done, 4, "256 KiB in all");
-    assert!(matches!(set(&pool, file, b"user.x", &[1; 60_000]), Err(FsError::Full(_))));
+    assert!(matches!(set(&pool, file, b"user.x", &vec![1; 60_000]), Err(FsError::Full(_))));
     set(&pool, file, b"user.y", &[1; 10_000]).unwrap();
     // Many names are limited before their list is longer than a client can read.
     let other = create(&pool, ROOT, "g", &FILE).number;

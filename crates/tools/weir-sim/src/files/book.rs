@@ -7,6 +7,7 @@
 //! Invariant: an inode keeps its key here for ever, because its generation is part of the key.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use weir_base::Txg;
 
@@ -25,7 +26,8 @@ pub(super) struct Content {
 /// Contents of a file, the oldest first.
 #[derive(Clone, Default)]
 pub(super) struct Contents {
-    pub(super) all: Vec<Content>,
+    /// Each power cut has a copy of the book, which shares the contents.
+    pub(super) all: Vec<Rc<Content>>,
     /// Index of the oldest content that a crash may leave.
     pub(super) synced: usize,
 }
@@ -50,7 +52,7 @@ impl Book {
     }
 
     pub(super) fn create(&mut self, inode: Inode, content: Content) {
-        self.files.insert(inode, Contents { all: vec![content], synced: 0 });
+        self.files.insert(inode, Contents { all: vec![Rc::new(content)], synced: 0 });
     }
 
     pub(super) fn rename(&mut self, named: &[Inode], change: impl FnOnce(&mut Names)) {
@@ -92,7 +94,7 @@ impl Book {
         for (inode, found) in files {
             let Contents { all, synced } = self.files.get(inode).ok_or("an unknown file")?;
             let oldest = needed.get(inode).copied().unwrap_or(0).max(*synced);
-            let Some(index) = all.iter().rposition(|content| content == found) else {
+            let Some(index) = all.iter().rposition(|content| **content == *found) else {
                 return Err(format!("file {inode:?} has a content that no client wrote"));
             };
             // Equal contents at several indexes: the newest counts.

@@ -192,7 +192,8 @@ impl Client {
     async fn set_xattr(&mut self) -> Result<(), FsError> {
         let Some(inode) = self.file() else { return Ok(()) };
         let name = format!("user.{}", self.rng.below(4)).into_bytes();
-        let length = [0, 10, 500, 700, 5_000, 65_536][self.rng.below(6) as usize];
+        let length = [0, 10, 500, 500, 700, 700, 700, 5_000, 5_000, 65_536];
+        let length = length[self.rng.below(10) as usize];
         let value = (self.rng.below(4) > 0).then(|| vec![self.rng.below(250) as u8; length]);
         self.files.set_xattr(ObjectId(inode.0), &name, value.as_deref()).await?;
         self.changed(inode, |content| {
@@ -262,9 +263,10 @@ impl Client {
         let mut book = self.book.borrow_mut();
         // The number may belong to a new file meanwhile.
         let Some(contents) = book.files.get_mut(&inode) else { return };
-        let mut content = contents.all.last().cloned().unwrap_or_default();
+        let mut content =
+            contents.all.last().map_or_else(Content::default, |last| (**last).clone());
         change(&mut content);
-        contents.all.push(content);
+        contents.all.push(Rc::new(content));
     }
 
     async fn sync(&mut self) -> Result<(), FsError> {

@@ -1,8 +1,9 @@
 //! Filesystems under power cuts: several clients change few names, and the power fails at random
 //! steps. Each recovered filesystem must be in a state that the crash promise allows.
 //!
-//! Invariant: the check of the recovered filesystem finds nothing, and nothing is left of removed
-//! files.
+//! Invariants:
+//! - the check of the recovered filesystem finds nothing;
+//! - the background freeing leaves no inode of a removed file.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
