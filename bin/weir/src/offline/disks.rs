@@ -19,6 +19,7 @@ use weir_api::ApiError;
 use weir_base::{ErrorKind, SystemClock};
 use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, FileDevice, OpenMode, Overlay};
+use weir_fs::FilesystemLayer;
 use weir_pool::{ImportOptions, PlantedBug};
 use weir_server::open_disks::{self, FoundPool, Scan};
 use weir_server::{Activity, api_error};
@@ -110,12 +111,8 @@ async fn open_over(
     let clock = Arc::new(SystemClock::default());
     let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None };
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
-    let opened = Engine::open(
-        disks,
-        ImportOptions { force, ..ImportOptions::new(weir_server::guid()) },
-        &options,
-    )
-    .await;
+    let how = ImportOptions { force, ..ImportOptions::new(weir_server::guid()) };
+    let opened = Engine::open_with_layer(disks, how, &options, &FilesystemLayer).await;
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }
 

@@ -141,6 +141,11 @@ pub(super) async fn copy(
     json: bool,
 ) -> Result<(), ApiError> {
     let volume = engine.volume(name).map_err(|error| api_error(&error))?;
+    if volume.object_layer().is_some() {
+        let message = format!("{name} is a filesystem, and rescue copies only volumes");
+        return Err(ApiError::new(ErrorKind::Invalid, message)
+            .with_action("import the pool, and copy the files from a mount with -o ro"));
+    }
     let size_bytes = volume.size_bytes();
     let target = OpenOptions::new().write(true).create_new(true).open(&file).and_then(|target| {
         target.set_len(size_bytes)?;

@@ -52,7 +52,16 @@ fn open_files(engine: &Engine, full: &str) -> Result<Arc<Volume>, ApiError> {
         return Err(ApiError::new(ErrorKind::Invalid, message)
             .with_action(format!("offer its blocks: weir export create nbd {full}")));
     }
-    let Some(snapshot) = snapshot else { return Ok(dataset) };
+    let Some(snapshot) = snapshot else {
+        // The mount would not see the changes of the stream.
+        if let Some(snapshot) = dataset.receiving() {
+            let message = format!("{of} is busy: @{snapshot} is being received");
+            return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                "wait for the receive to end, or abort it with 'weir receive --abort'",
+            ));
+        }
+        return Ok(dataset);
+    };
     let view = engine.open_snapshot(&SnapshotId::new(own, snapshot));
     view.map_err(|error| api_error(&error))
 }
