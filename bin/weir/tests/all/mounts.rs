@@ -21,7 +21,7 @@ use rustix::fs::{
 use rustix::process::Signal;
 
 use crate::common::room::Room;
-use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, code, path, run, text, tool};
+use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, code, eventually, path, run, text, tool};
 
 /// Maximum time of one test.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -194,6 +194,15 @@ fn open_files_holes_and_set_id_bits_behave_as_on_a_local_disk() {
         assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
         assert_eq!(sparse.metadata().unwrap().len(), 1 << 40);
 
+        // Operations without a request of their own: locks, and copies by reads and writes.
+        rustix::fs::flock(&sparse, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        fs::write(home.at("source"), vec![3; 300_000]).unwrap();
+        fs::copy(home.at("source"), home.at("target")).unwrap();
+        assert_eq!(read(&home.at("target")), vec![3; 300_000]);
+        let unnamed = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
+        let unnamed = rustix::fs::open(&home.0, unnamed, rustix::fs::Mode::RUSR);
+        assert_eq!(unnamed.err(), Some(rustix::io::Errno::OPNOTSUPP));
+
         let program = home.at("program");
         fs::write(&program, b"#!").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o6777)).unwrap();
@@ -271,6 +280,13 @@ fn files_in_use_keep_a_mount_until_force() {
         server.weir("pool export tank").ok();
         assert_eq!(home.mounts(), 0);
         server.weir("pool import -d . tank").ok();
+        assert_eq!(read(&home.at("file")), b"works");
+
+        // The server notices that umount(8) has unmounted, and mounts again.
+        tool("umount", &[home.text()]);
+        let shown = || server.weir("filesystem show tank/home --json").json();
+        eventually("unmounted", LIMIT, || shown()["mounts"].as_array().unwrap().is_empty());
+        server.weir("mount tank/home").ok();
         assert_eq!(read(&home.at("file")), b"works");
 
         // A stop detaches a mount that is in use, and commits earlier writes.
