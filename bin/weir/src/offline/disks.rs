@@ -111,13 +111,8 @@ async fn open_over(
     let clock = Arc::new(SystemClock::default());
     let options = EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None };
     let disks = overlays.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>).collect();
-    let opened = Engine::open_with_layer(
-        disks,
-        ImportOptions { force, ..ImportOptions::new(weir_server::guid()) },
-        &options,
-        &FilesystemLayer,
-    )
-    .await;
+    let how = ImportOptions { force, ..ImportOptions::new(weir_server::guid()) };
+    let opened = Engine::open_with_layer(disks, how, &options, &FilesystemLayer).await;
     Ok((opened.map_err(|error| api_error(&error))?, overlays))
 }
 

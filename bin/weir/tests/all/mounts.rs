@@ -21,10 +21,10 @@ use rustix::fs::{
 use rustix::process::Signal;
 
 use crate::common::room::Room;
-use crate::common::{Dirs, GIB, MIB, Server, code, run, text, tool};
+use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, code, eventually, path, run, text, tool};
 
 /// Maximum time of one test.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// Runs a test, unless this machine has no FUSE. Fails if the test takes too long.
 pub(crate) fn on_fuse(body: impl FnOnce() + Send + 'static) {
@@ -93,6 +93,13 @@ pub(crate) fn mounted(dirs: &Dirs) -> (Server, Place) {
     let home = Place::new(dirs, "home");
     server.weir(&format!("mount tank/home {}", home.text())).ok();
     (server, home)
+}
+
+/// Adds the directory of the program under test to the search path of a command.
+fn with_weir(mut command: Command) -> Command {
+    let folder = Path::new(WEIR).parent().unwrap().display();
+    command.env("PATH", format!("{folder}:{}", path()));
+    command
 }
 
 fn read(path: &Path) -> Vec<u8> {
@@ -176,6 +183,15 @@ fn open_files_holes_and_set_id_bits_behave_as_on_a_local_disk() {
         assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
         assert_eq!(sparse.metadata().unwrap().len(), 1 << 40);
 
+        // Operations without a request of their own: locks, and copies by reads and writes.
+        rustix::fs::flock(&sparse, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        fs::write(home.at("source"), vec![3; 300_000]).unwrap();
+        fs::copy(home.at("source"), home.at("target")).unwrap();
+        assert_eq!(read(&home.at("target")), vec![3; 300_000]);
+        let unnamed = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
+        let unnamed = rustix::fs::open(&home.0, unnamed, rustix::fs::Mode::RUSR);
+        assert_eq!(unnamed.err(), Some(rustix::io::Errno::OPNOTSUPP));
+
         let program = home.at("program");
         fs::write(&program, b"#!").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o6777)).unwrap();
@@ -208,6 +224,16 @@ fn mount_survives_a_restart_and_a_kill_of_the_server() {
         server.kill();
         drop(synced);
         assert_eq!(errno(&fs::read_dir(&home.0).unwrap_err()), 107, "ENOTCONN");
+        // The offline tools replay the log of the filesystem, too.
+        let disks = dirs.file("").display().to_string();
+        let offline = |words: &[&str]| {
+            let output = Command::new(WEIR).args(words).args(["-d", &disks]).output().unwrap();
+            Ran::of(&words.join(" "), &output)
+        };
+        offline(&["check", "tank"]).ok();
+        let copy = dirs.file("copy").display().to_string();
+        offline(&["rescue", "tank/home", "--to", &copy]).ok();
+        assert_eq!(read(&Path::new(&copy).join("synced")), vec![9; 300_000]);
         server = dirs.start();
         assert_eq!(home.mounts(), 1, "the dead mount is replaced");
         assert_eq!(read(&home.at("synced")), vec![9; 300_000]);
@@ -243,6 +269,13 @@ fn files_in_use_keep_a_mount_until_force() {
         server.weir("pool export tank").ok();
         assert_eq!(home.mounts(), 0);
         server.weir("pool import -d . tank").ok();
+        assert_eq!(read(&home.at("file")), b"works");
+
+        // The server notices that umount(8) has unmounted, and mounts again.
+        tool("umount", &[home.text()]);
+        let shown = || server.weir("filesystem show tank/home --json").json();
+        eventually("unmounted", LIMIT, || shown()["mounts"].as_array().unwrap().is_empty());
+        server.weir("mount tank/home").ok();
         assert_eq!(read(&home.at("file")), b"works");
 
         // A stop detaches a mount that is in use, and commits earlier writes.
@@ -286,6 +319,13 @@ fn snapshots_clones_and_rollback_work_for_filesystems() {
         assert!(list.contains(&format!("mounted at {}", copy.text())), "{list}");
 
         server.weir("unmount tank/home@monday").ok();
+        let stream = server.shell("weir send tank/home@monday | weir receive tank/received");
+        let moved = with_weir(stream).output().unwrap();
+        assert!(moved.status.success(), "{}", text(&moved));
+        server.weir(&format!("mount tank/received {}", old.text())).ok();
+        assert_eq!(read(&old.at("file")), b"monday");
+        server.weir("unmount tank/received").ok();
+        server.weir("filesystem destroy -r tank/received --yes").ok();
         server.weir("unmount tank/home").ok();
         server.weir("snapshot rollback tank/home@monday --yes").ok();
         server.weir("filesystem rename tank/home tank/users").ok();
@@ -338,6 +378,8 @@ fn wrong_mounts_and_wrong_kinds_are_refused() {
             "volume resize tank/home 1GiB",
             "volume rename tank/home tank/x",
             "volume destroy tank/home --yes",
+            "volume copy tank/home tank/x",
+            "volume advise tank/home",
             "export create nbd tank/home",
         ] {
             server.weir(line).fails(code::INVALID, &["tank/home is a filesystem"]);

@@ -109,8 +109,8 @@ mod tests {
         for (seconds, nanos) in ends.into_iter().flat_map(|s| [(s, 0), (s, 1), (s, 999_999_999)]) {
             let shown = system_time(TimeStamp { seconds, nanos });
             let expected = match shown.duration_since(UNIX_EPOCH) {
-                Ok(since) => since.as_nanos() as i128,
-                Err(before) => -(before.duration().as_nanos() as i128),
+                Ok(since) => since.as_nanos().cast_signed(),
+                Err(before) => -before.duration().as_nanos().cast_signed(),
             };
             assert_eq!(expected, i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
         }

@@ -10,7 +10,7 @@ use weir_fs::FsError;
 pub(crate) fn errno(error: &FsError) -> Errno {
     match error {
         FsError::NotFound => Errno::ENOENT,
-        FsError::Exists => Errno::EEXIST,
+        FsError::Exists | FsError::AttributeExists => Errno::EEXIST,
         FsError::NotDirectory => Errno::ENOTDIR,
         FsError::IsDirectory => Errno::EISDIR,
         FsError::NotEmpty => Errno::ENOTEMPTY,
@@ -21,7 +21,6 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         FsError::NotPermitted(_) => Errno::EPERM,
         FsError::Stale => Errno::ESTALE,
         FsError::NoAttribute => Errno::ENODATA,
-        FsError::AttributeExists => Errno::EEXIST,
         FsError::AttributeTooLarge => Errno::E2BIG,
         FsError::AccessDenied(_) => Errno::EACCES,
         FsError::NotSupported(_) => Errno::EOPNOTSUPP,

@@ -16,7 +16,7 @@ use crate::operations::served::Served;
 
 /// A request: it runs on the worker thread and sends its own answer. If it is dropped, its answer
 /// is EIO.
-pub(crate) type Job = Box<dyn FnOnce(Rc<Served>) -> LocalBoxFuture<'static, ()> + Send>;
+pub(crate) type Job<S = Served> = Box<dyn FnOnce(Rc<S>) -> LocalBoxFuture<'static, ()> + Send>;
 
 /// The queue of requests, and the room for the data of writes.
 pub(crate) struct Gate {

@@ -49,7 +49,7 @@ pub(crate) fn run(
     weir_device::block_on(&runtime, work);
 }
 
-async fn serve(served: Served, mut queue: mpsc::Receiver<Job>) {
+async fn serve(served: Served, queue: mpsc::Receiver<Job>) {
     let served = Rc::new(served);
     let background = (!served.volume.is_read_only()).then(|| {
         let served = Rc::clone(&served);
@@ -60,12 +60,24 @@ async fn serve(served: Served, mut queue: mpsc::Receiver<Job>) {
             }
         })
     });
+    run_jobs(&served, queue).await;
+    served.close_all().await;
+    if let Some(background) = background {
+        background.cancel().await;
+        if let Err(error) = served.files.store_atimes().await {
+            tracing::warn!(%error, "the times of the last reads are not stored");
+        }
+    }
+}
+
+/// Runs the jobs of a queue until it is closed and the last job has ended.
+async fn run_jobs<S: 'static>(served: &Rc<S>, mut queue: mpsc::Receiver<Job<S>>) {
     let running = Arc::new(Semaphore::new(REQUESTS_MAX));
     loop {
         let permit = Arc::clone(&running).acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
         let Some(job) = queue.recv().await else { break };
-        let request = job(Rc::clone(&served));
+        let request = job(Rc::clone(served));
         compio::runtime::spawn(async move {
             request.await;
             drop(permit);
@@ -74,11 +86,44 @@ async fn serve(served: Served, mut queue: mpsc::Receiver<Job>) {
     }
     // All permits are free when the last request has ended.
     drop(running.acquire_many(REQUESTS_MAX as u32).await);
-    served.close_all().await;
-    if let Some(background) = background {
-        background.cancel().await;
-        if let Err(error) = served.files.store_atimes().await {
-            tracing::warn!(%error, "the times of the last reads are not stored");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const JOBS: usize = REQUESTS_MAX + 50;
+
+    #[test]
+    fn running_requests_are_bounded_and_the_end_waits_for_all() {
+        let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let disk = Arc::new(Semaphore::new(0));
+        let (sender, queue) = mpsc::channel(JOBS);
+        for _ in 0..JOBS {
+            let (begun, ended) = (Arc::clone(&begun), Arc::clone(&ended));
+            let disk = Arc::clone(&disk);
+            let job: Job<()> = Box::new(move |_| {
+                Box::pin(async move {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    drop(disk.acquire().await);
+                    ended.fetch_add(1, Ordering::SeqCst);
+                })
+            });
+            assert!(sender.try_send(job).is_ok());
         }
+        drop(sender);
+        weir_device::new_runtime().unwrap().block_on(async {
+            let all = compio::runtime::spawn(async move { run_jobs(&Rc::new(()), queue).await });
+            while begun.load(Ordering::SeqCst) < REQUESTS_MAX {
+                compio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            compio::time::sleep(std::time::Duration::from_millis(50)).await;
+            assert_eq!(begun.load(Ordering::SeqCst), REQUESTS_MAX);
+            disk.add_permits(1);
+            assert!(all.await.is_ok());
+        });
+        assert_eq!(ended.load(Ordering::SeqCst), JOBS);
     }
 }

@@ -25,7 +25,7 @@ use crate::answer::names::{Of, pool_of, split};
 use crate::disks::mount_directory;
 use crate::filesystems::filesystem_calls::{fs_error, mountpoint};
 use crate::record::events::NewEvent;
-use crate::state::mounts::MOUNTS_MAX;
+use crate::state::mounts::{MOUNTS_MAX, still_ending};
 use crate::state::server::{Manager, refuse_above};
 
 fn mount_error(name: &str, directory: &str, error: &MountError) -> ApiError {
@@ -52,7 +52,16 @@ fn open_files(engine: &Engine, full: &str) -> Result<Arc<Volume>, ApiError> {
         return Err(ApiError::new(ErrorKind::Invalid, message)
             .with_action(format!("offer its blocks: weir export create nbd {full}")));
     }
-    let Some(snapshot) = snapshot else { return Ok(dataset) };
+    let Some(snapshot) = snapshot else {
+        // The mount would not see the changes of the stream.
+        if let Some(snapshot) = dataset.receiving() {
+            let message = format!("{of} is busy: @{snapshot} is being received");
+            return Err(ApiError::new(ErrorKind::Busy, message).with_action(
+                "wait for the receive to end, or abort it with 'weir receive --abort'",
+            ));
+        }
+        return Ok(dataset);
+    };
     let view = engine.open_snapshot(&SnapshotId::new(own, snapshot));
     view.map_err(|error| api_error(&error))
 }
@@ -74,6 +83,7 @@ impl Manager {
                 ApiError::new(ErrorKind::Busy, message).with_action(format!("weir unmount {full}"))
             );
         }
+        self.mounts.wait_for_ends(Of::Dataset(full)).await?;
         refuse_above(MOUNTS_MAX, self.mounts.all().len(), "mounts", "weir unmount")?;
         let (source, place) = (full.to_owned(), PathBuf::from(at));
         aside(at, move || {
@@ -132,7 +142,7 @@ impl Manager {
                 tracing::warn!(mount = %mount.name, %error, "the mount ends later");
             }
         }
-        Ok(())
+        if force { Ok(()) } else { self.mounts.wait_for_ends(Of::Pool(pool)).await }
     }
 
     /// Commits the pools with mounts, and unmounts everything. A mount that programs use is
@@ -153,12 +163,15 @@ impl Manager {
                 tracing::error!(mount = %mount.name, %error, "not unmounted");
             }
         }
+        if let Err(error) = self.mounts.wait_for_ends(Of::All).await {
+            tracing::error!(%error, "a mount does not end");
+        }
     }
 
     /// Returns an error while the filter selects mounts.
     pub(crate) fn refuse_mounted(&self, of: Of<'_>) -> Result<(), ApiError> {
         let Some(Mount { name, directory, .. }) = self.mounts.of(of).into_iter().next() else {
-            return Ok(());
+            return self.mounts.ending(of).map_or(Ok(()), |name| Err(still_ending(&name)));
         };
         Err(ApiError::new(ErrorKind::Busy, format!("{name} is mounted at {directory}"))
             .with_action(format!("weir unmount {name}")))

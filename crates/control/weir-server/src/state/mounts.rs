@@ -4,15 +4,17 @@
 //!
 //! Invariants:
 //! - a filesystem or snapshot has at most one mount, because each mount has its own inodes in
-//!   memory;
+//!   memory. A mount counts until its last request and its last close have ended;
 //! - no call that only looks at the mounts waits for a mount.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use weir_api::ApiError;
 use weir_api::types::Mount;
 use weir_base::ErrorKind;
@@ -27,9 +29,16 @@ pub(crate) const MOUNTS_MAX: usize = 64;
 /// Time within which an unmount must succeed. A call returns within 5 s.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(4);
 
+/// Interval between two looks at a mount that ends.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// The mounts, by the full name of the filesystem or snapshot.
 #[derive(Default)]
-pub(crate) struct Mounts(Mutex<BTreeMap<String, weir_fuse::Mount>>);
+pub(crate) struct Mounts {
+    present: Mutex<BTreeMap<String, weir_fuse::Mount>>,
+    /// Names of unmounted filesystems and snapshots whose last requests have not ended.
+    ending: Arc<Mutex<BTreeSet<String>>>,
+}
 
 fn shown(options: &MountOptions) -> Mount {
     Mount {
@@ -42,18 +51,18 @@ fn shown(options: &MountOptions) -> Mount {
 impl Mounts {
     pub(crate) fn insert(&self, mount: weir_fuse::Mount) -> Mount {
         let options = mount.options().clone();
-        drop(self.0.lock().insert(options.name.clone(), mount));
+        drop(self.present.lock().insert(options.name.clone(), mount));
         shown(&options)
     }
 
-    /// Returns the mounts that the filter selects, by name. Drops mounts that were unmounted by
-    /// other means, such as umount(8).
+    /// Returns the mounts that the filter selects, by name. Ends mounts that another program, such
+    /// as umount(8), has unmounted.
     pub(crate) fn of(&self, of: Of<'_>) -> Vec<Mount> {
-        let mut mounts = self.0.lock();
+        let mut mounts = self.present.lock();
         let over = mounts.extract_if(.., |_, mount| mount.is_over());
         for (name, mount) in over.collect::<Vec<_>>() {
             tracing::info!(%name, "unmounted by another program");
-            std::thread::spawn(move || mount.finish());
+            drop(self.end(mount));
         }
         let selected = mounts.iter().filter(|(name, _)| of.is(name));
         selected.map(|(_, mount)| shown(mount.options())).collect()
@@ -64,8 +73,36 @@ impl Mounts {
         self.of(Of::All)
     }
 
-    fn take(&self, name: &str) -> Option<weir_fuse::Mount> {
-        self.0.lock().remove(name)
+    /// Ends an unmounted mount on a thread of its own.
+    fn end(&self, mount: weir_fuse::Mount) -> JoinHandle<()> {
+        let name = mount.options().name.clone();
+        self.ending.lock().insert(name.clone());
+        let ending = Arc::clone(&self.ending);
+        tokio::task::spawn_blocking(move || {
+            mount.finish();
+            ending.lock().remove(&name);
+        })
+    }
+
+    /// Returns an unmounted filesystem or snapshot that the filter selects and whose requests have
+    /// not ended.
+    pub(crate) fn ending(&self, of: Of<'_>) -> Option<String> {
+        self.ending.lock().iter().find(|name| of.is(name)).cloned()
+    }
+
+    /// Waits until the unmounted filesystems and snapshots that the filter selects have ended.
+    ///
+    /// # Errors
+    /// `Busy` if requests do not end.
+    pub(crate) async fn wait_for_ends(&self, of: Of<'_>) -> Result<(), ApiError> {
+        let start = Instant::now();
+        while let Some(name) = self.ending(of) {
+            if start.elapsed() >= UNMOUNT_LIMIT {
+                return Err(still_ending(&name));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
     }
 
     /// Unmounts a filesystem or snapshot, and waits for the end of its requests. `force`: also if
@@ -96,13 +133,18 @@ impl Mounts {
             }
             Ok(Ok(Ok(()))) => {}
         }
-        let Some(taken) = self.take(&mount.name) else { return Ok(()) };
-        let finish = tokio::task::spawn_blocking(move || taken.finish());
-        match tokio::time::timeout(UNMOUNT_LIMIT, finish).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(stuck(mount).with_action("check the disks: weir status")),
+        let taken = self.present.lock().remove(&mount.name);
+        if let Some(taken) = taken {
+            drop(self.end(taken));
         }
+        self.wait_for_ends(Of::Dataset(&mount.name)).await
     }
+}
+
+/// Returns the error for a filesystem or snapshot whose last requests have not ended.
+pub(crate) fn still_ending(name: &str) -> ApiError {
+    let message = format!("requests to the last mount of {name} have not ended");
+    ApiError::new(ErrorKind::Busy, message).with_action("check the disks: weir status")
 }
 
 fn stuck(mount: &Mount) -> ApiError {

@@ -66,7 +66,7 @@ impl Handle<ReceiveStart> for Manager {
         let ended = tokio::spawn(async move {
             open.call(move |engine| async move {
                 let receiver = if may_destroy { Receiver::new } else { Receiver::for_user };
-                receive(receiver(engine, spec), steps_taken).await;
+                receive(receiver(engine, spec).with_objects(), steps_taken).await;
                 Ok(())
             })
             .await

@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weir_api::types::{
-    DedupeEstimate, DedupeForecast, RecordForecast, SampledShare, SampledTime, SettingForecast,
-    VolumeAdvice, VolumeAdvise,
+    DatasetKind, DedupeEstimate, DedupeForecast, RecordForecast, SampledShare, SampledTime,
+    SettingForecast, VolumeAdvice, VolumeAdvise,
 };
 use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
@@ -247,7 +247,7 @@ impl Handle<VolumeAdvise> for Manager {
                 let (pool, own) = split(&name)?;
                 let open = self.pool(pool)?;
                 settle(&open).await?;
-                let shown = self.show_volume(&name)?;
+                let shown = self.dataset_of_kind(&name, DatasetKind::Volume)?;
                 let told = VolumeAdvice {
                     name: name.clone(),
                     job: None,
@@ -288,7 +288,7 @@ impl Handle<DedupeEstimate> for Manager {
                 let mut volumes = Vec::new();
                 for name in &names {
                     let (_, own) = split(name)?;
-                    let shown = self.show_volume(name)?;
+                    let shown = self.dataset_of_kind(name, DatasetKind::Volume)?;
                     let records = shown.used_bytes / shown.record_bytes;
                     volumes.push((own.to_owned(), records));
                 }

@@ -151,11 +151,12 @@ impl Handle<VolumeCopy> for Manager {
     /// depends on no other volume or snapshot.
     ///
     /// # Errors
-    /// `Exists` if a volume of this name exists.
+    /// `Exists` if a volume of this name exists; `Invalid` for a filesystem.
     async fn handle(&self, request: VolumeCopy) -> Result<VolumeChange, ApiError> {
         let bad = |error| ApiError::from(weir_api::Error::from(error));
         let (of, snapshot) = names::dataset(&request.name).map_err(bad)?;
-        let ((_, own), snapshot) = (split(of)?, snapshot.map(ToOwned::to_owned));
+        let ((pool, own), snapshot) = (split(of)?, snapshot.map(ToOwned::to_owned));
+        find(&self.pool(pool)?.engine, of, DatasetKind::Volume)?;
         let own = own.to_owned();
         self.change_volume(&request.to, Outcome::Created, move |engine, to| async move {
             engine.copy_volume(&own, snapshot.as_deref(), &to).await
