@@ -226,10 +226,9 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
         "volume_set" => json!({"compression": "lz4"}),
         "volume_resize" => json!({"size_bytes": 8192}),
         "volume_rename" | "filesystem_rename" => json!({"to": second}),
-        "filesystem_create" | "filesystem_unmount" => json!({"name": full}),
         "filesystem_mount" => json!({"name": full, "directory": "/srv/home"}),
         "volume_copy" => json!({"name": full, "to": second}),
-        "volume_advise" => json!({"name": full}),
+        "volume_advise" | "filesystem_create" | "filesystem_unmount" => json!({"name": full}),
         "dedupe_estimate" => json!({"names": [full, second]}),
         "snapshot_create" | "snapshot_destroy" => {
             json!({"names": [snapshot, format!("{second}@s")]})
