@@ -4,3 +4,4 @@ pub(crate) mod check;
 pub(crate) mod disks;
 pub(crate) mod rescue;
 mod rescue_tree;
+mod rescue_volume;

@@ -34,7 +34,7 @@ use weir_server::api_error;
 
 use crate::cli::base::output;
 use crate::offline::disks::progress;
-use crate::offline::rescue::{PIECE_BYTES, file_error};
+use crate::offline::rescue_volume::{PIECE_BYTES, file_error};
 
 /// Maximum number of damaged parts that the report names. Further parts are only counted.
 const DAMAGE_NAMED_MAX: usize = 64;
@@ -363,7 +363,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Copies the inodes that no readable directory names, and what is below them.
+    /// Copies the inodes without a readable name, and the inodes below them.
     async fn copy_unnamed(&mut self, lost_and_found: &Path) -> Result<(), ApiError> {
         let (mut unnamed, mut named, mut next) = (Vec::new(), HashSet::new(), Some(0));
         while let Some(first) = next {

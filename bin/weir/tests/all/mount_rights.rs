@@ -33,7 +33,7 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     [vec![2, 0, 0, 0], entries.iter().flat_map(entry).collect()].concat()
 }
 
-/// Rights of one user beyond those of the owner; nobody else has any.
+/// An ACL that gives rights to the owner and to one other user.
 fn friend_may(rights: u16) -> Vec<u8> {
     acl(&[
         (USER_OBJ, 7, NONE),

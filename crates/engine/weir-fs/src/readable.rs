@@ -1,7 +1,8 @@
 //! Reads the parts of a filesystem that damage left readable, for a rescue.
 //!
 //! Invariants:
-//! - damage of one part does not hide the others: each call reports it beside the readable parts;
+//! - damage of one part does not hide the others: each call reports the damage and the readable
+//!   parts;
 //! - no call changes the filesystem.
 
 use std::ops::Range;
@@ -187,7 +188,7 @@ impl Filesystem {
     }
 }
 
-/// The bytes of records that are in a file and not before an offset.
+/// The bytes of records from an offset to the end of a file.
 fn in_file(inode: &Inode, bytes: u64, records: Range<u64>, offset: u64) -> Option<Range<u64>> {
     let start = records.start.saturating_mul(bytes).max(offset);
     let end = records.end.saturating_mul(bytes).min(inode.size);

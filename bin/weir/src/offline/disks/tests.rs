@@ -7,7 +7,7 @@ use weir_forge::{Disks, Forgery, Map, Rng, sample};
 use weir_format::VdevKind;
 
 use super::{block_on, open_over};
-use crate::offline::{check, rescue};
+use crate::offline::{check, rescue_volume};
 
 /// Checks a pool, prints the report, and rescues each volume. Returns the number of volumes that
 /// were rescued.
@@ -24,7 +24,7 @@ fn look(disks: &Disks, folder: &std::path::Path) -> usize {
         let mut copied = 0;
         for (n, volume) in engine.volumes().into_iter().enumerate() {
             let (file, name) = (folder.join(n.to_string()), volume.info().name);
-            let _rescued = rescue::copy(&engine, &name, file.clone(), true).await;
+            let _rescued = rescue_volume::copy(&engine, &name, file.clone(), true).await;
             copied += usize::from(std::fs::remove_file(file).is_ok());
         }
         Ok(copied)

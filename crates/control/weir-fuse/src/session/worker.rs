@@ -55,7 +55,7 @@ async fn serve(served: Served, queue: mpsc::Receiver<Job>) {
         let served = Rc::clone(&served);
         compio::runtime::spawn(async move {
             if let Err(error) = served.files.run_background().await {
-                // The next server frees what this one did not.
+                // The next server frees the other files.
                 tracing::warn!(%error, "removed files are not freed");
             }
         })

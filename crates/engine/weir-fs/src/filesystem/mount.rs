@@ -1,7 +1,7 @@
 //! Creates and opens filesystems.
 //!
-//! Invariant: a filesystem that can change is open only after the inodes without a name are free, or
-//! wait for the background task.
+//! Invariant: a filesystem that can change is open only after the inodes without a name are free,
+//! or wait for the background task.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Filesystem {
         Ok(filesystem)
     }
 
-    /// Opens a filesystem as it is, for a check or a rescue. No client may change it.
+    /// Opens a filesystem without a change, for a check or a rescue. No client may change it then.
     ///
     /// # Errors
     /// `Invalid` if the dataset is not a filesystem.

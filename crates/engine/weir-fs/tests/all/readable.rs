@@ -6,6 +6,7 @@ use weir_fs::{Filesystem, NewInode, NewKind, ROOT};
 use crate::common::{Pool, now};
 
 const FILE_BYTES: usize = 256 << 10;
+const NAMES: u64 = 200;
 
 /// Bytes that do not compress.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
@@ -46,13 +47,12 @@ fn damage_hides_only_the_blocks_that_have_it() {
     let content = noise(1, FILE_BYTES);
     let file = create(&pool, ROOT, b"file", NewKind::File);
     pool.run(pool.files.write(file, 0, &content, false)).unwrap();
-    // Long names of noise fill several blocks, which are stored as they are.
+    // Long names of noise fill several blocks, which do not compress.
     let directory = create(&pool, ROOT, b"directory", NewKind::Directory);
     let name = |number: u64| {
         let name = noise(100 + number, 255);
         name.into_iter().map(|byte| if byte == b'/' { b'x' } else { byte }).collect::<Vec<u8>>()
     };
-    const NAMES: u64 = 200;
     for number in 0..NAMES {
         create(&pool, directory, &name(number), NewKind::File);
     }
@@ -73,7 +73,7 @@ fn damage_hides_only_the_blocks_that_have_it() {
     let rest = now(pool.files.readable_entries(directory)).unwrap();
     assert!(rest.damage.is_some());
     let left = rest.entries.len() as u64;
-    assert!(left >= NAMES - 16 && left < NAMES, "{left} entries of {NAMES}");
+    assert!((NAMES - 16..NAMES).contains(&left), "{left} entries of {NAMES}");
 
     // The files without a readable name are still in the list of inodes.
     let mut listed = Vec::new();
