@@ -309,8 +309,12 @@ impl Draft<'_> {
         name: &[u8],
     ) -> Result<Probe, FsError> {
         let (reads, hash) = (self.reads, self.hash);
+        let mut blocks = self.directories.remove(&directory).unwrap_or_default();
         let inode = &self.node(directory).await?.inode;
-        Directory { reads, hash, number: directory }.probe(inode, name).await
+        let searched = Directory { reads, hash, number: directory };
+        let found = searched.probe_in(inode, name, &mut blocks).await;
+        self.directories.insert(directory, blocks);
+        found
     }
 
     /// Checks that an entry has this key and names this inode.

@@ -42,15 +42,23 @@ pub(crate) struct Directory<'a> {
 impl Directory<'_> {
     /// Finds the entry with a name, or the key of a new entry with this name.
     pub(crate) async fn probe(&self, inode: &Inode, name: &[u8]) -> Result<Probe, FsError> {
+        self.probe_in(inode, name, &mut Blocks::new()).await
+    }
+
+    /// As [`Self::probe`], and adds the blocks that it reads to `blocks`.
+    pub(crate) async fn probe_in(
+        &self,
+        inode: &Inode,
+        name: &[u8],
+        blocks: &mut Blocks,
+    ) -> Result<Probe, FsError> {
         let first = self.hash.key_of(name);
         match self.inline(inode)? {
             Some(list) => probe_list(&list, first, name)
                 .ok_or(FsError::Full("the directory has no space for this name")),
             None => {
-                let mut blocks = Blocks::new();
-                self.on_tree(&mut blocks, |tree| tree.probe(first, name))
-                    .await
-                    .map(|(found, _)| found)
+                let found = self.on_tree(blocks, |tree| tree.probe(first, name)).await;
+                found.map(|(found, _)| found)
             }
         }
     }
@@ -220,8 +228,9 @@ impl Draft<'_> {
                 DirectoryTree::create(&blocks, &list).into_changes()
             }
             None => {
-                // Blocks that an earlier change of this draft wrote.
-                blocks = self.changed_directory(directory).await?;
+                // Blocks that a search read, and blocks that an earlier change of this draft wrote.
+                blocks = self.directories.remove(&directory).unwrap_or_default();
+                blocks.extend(self.changed_directory(directory).await?);
                 let change = |tree: &mut DirectoryTree<'_, Blocks>| change.on_tree(hash, tree);
                 let (is_done, changes) = on_disk.on_tree(&mut blocks, change).await?;
                 if !is_done {

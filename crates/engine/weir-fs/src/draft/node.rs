@@ -18,7 +18,7 @@ use weir_format::TreeRoot;
 use weir_format::files::{Area, FileType, Inode, InodeState, Stamp};
 use weir_pool::PlantedBug;
 
-use crate::directory::NameHash;
+use crate::directory::{Blocks, NameHash};
 use crate::draft::charge::Charge;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
@@ -79,6 +79,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) layout: Layout,
     pub(crate) stamp: Stamp,
     nodes: BTreeMap<ObjectId, DraftNode>,
+    /// Blocks of directories that a search read, without the changes of the draft.
+    pub(crate) directories: BTreeMap<ObjectId, Blocks>,
     /// Inode numbers that become used (true) or unused, in the order of the changes.
     numbers: Vec<(ObjectId, bool)>,
 }
@@ -89,7 +91,8 @@ impl<'a> Draft<'a> {
         (hash, layout): (&'a NameHash, Layout),
         stamp: Stamp,
     ) -> Self {
-        Self { reads, hash, layout, stamp, nodes: BTreeMap::new(), numbers: Vec::new() }
+        let (nodes, directories) = (BTreeMap::new(), BTreeMap::new());
+        Self { reads, hash, layout, stamp, nodes, directories, numbers: Vec::new() }
     }
 
     /// Adds an inode that the caller has read and locked.

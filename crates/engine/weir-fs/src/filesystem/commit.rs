@@ -70,8 +70,8 @@ impl Filesystem {
         Ok(locked)
     }
 
-    /// Applies a change. Afterwards the draft has no inodes. `locked`: the changed inodes of clients; the other changed inodes are
-    /// under the lock of the numbers.
+    /// Applies a change. Afterwards the draft has no inodes. `locked`: the changed inodes of
+    /// clients; the other changed inodes are under the lock of the numbers.
     ///
     /// # Errors
     /// `Quota`, or the errors of the engine. Nothing was changed then.
