@@ -319,7 +319,7 @@ impl Draft<'_> {
         if self.reads.bug() == PlantedBug::AclMaskKept {
             return Ok(());
         }
-        let inode = self.change(number).await?;
+        let inode = &mut self.node(number).await?.inode;
         if let Some(mut acl) = stored_acl(number, inode.area.access_acl.as_deref())? {
             acl.set_mode(bits);
             inode.area.access_acl = Some(acl.encode().into());
