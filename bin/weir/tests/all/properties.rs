@@ -3,8 +3,8 @@
 //! Not here: unit tests of quotas and reservations (weir-dataset).
 //!
 //! Invariants:
-//! - clients and the command line see the same limit: only the volume whose limit is reached
-//!   returns ENOSPC;
+//! - clients and the command line report the same quota. At the quota, writes to this volume return
+//!   ENOSPC, and writes to other volumes succeed;
 //! - every refusal names the value that is refused and changes nothing.
 
 use std::time::Duration;

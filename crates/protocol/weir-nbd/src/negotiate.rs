@@ -29,7 +29,8 @@ use crate::wire::{
 /// Next action of the caller, after a call of [`Negotiation::feed`].
 #[derive(Debug)]
 pub enum Step {
-    /// Receive more: the message is incomplete. The number is its length, as far as it is known.
+    /// Receive more: the message is incomplete. The number is its minimum length, which can grow
+    /// when more of the header is known.
     Need(usize),
     /// The message was processed; continue with the next message.
     Next,

@@ -109,7 +109,8 @@ pub struct Refusal {
 /// Result of parsing the start of the input.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// The message is incomplete. The number is its length, as far as it is known.
+    /// The message is incomplete. The number is its minimum length, which can grow when more of the
+    /// header is known.
     Need(usize),
     /// A request, its payload (empty except for WRITE), and the length of both in the input.
     Request(Request, &'a [u8], usize),

@@ -56,7 +56,7 @@ pub enum CoveragePoint {
     DifferenceSent,
     /// A stream was received completely into another volume.
     StreamReceived,
-    /// An interrupted stream was resumed from its first record.
+    /// A stream was interrupted before its first record arrived, and was sent from the beginning.
     StreamCut,
     /// An interrupted stream was resumed after its first record.
     StreamResumed,

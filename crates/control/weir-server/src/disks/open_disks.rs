@@ -206,8 +206,8 @@ async fn refuse_content(disk: &dyn Device) -> Result<(), ApiError> {
 }
 
 /// Opens the disks of an existing pool. Returns the opened disks, and the errors of the other
-/// disks. The paths come from the server's own state, so the limits for callers do not apply, and
-/// the engine changes no disk without a label of the pool.
+/// disks. The paths come from the server's own state, so the restrictions on paths that a caller
+/// names do not apply. The engine never writes to a disk without a label of the pool.
 pub(crate) fn open_known(
     paths: &[PathBuf],
     activity: &Activity,

@@ -38,8 +38,8 @@ const COUNT_BYTES: u64 = 8;
 
 /// Records of a volume that a clone is about to replace. From the announcement until the clone is
 /// durable, a partial change of one of these records waits before it loads the rest of the record
-/// ([`State::is_becoming_clone`]). A commit follows the announcement, so it stores each record that
-/// was completed before.
+/// ([`State::is_becoming_clone`]). The engine commits after the announcement. This commit stores
+/// each record whose rest was loaded before the announcement.
 struct Announced<'a> {
     volume: &'a Volume,
     records: Range<u64>,

@@ -123,7 +123,8 @@ pub(crate) struct Added {
 }
 
 impl ObjectChanges {
-    /// Upper bound of what a call adds. `table_height`: height of the object table after the txg.
+    /// Upper bounds of the memory and space that changes add to the open txg. `table_height`:
+    /// height of the object table after the txg.
     pub(crate) fn bound(&self, changes: &[ObjectChange], table_height: u8) -> Added {
         let mut added = Added::default();
         let mut stored = 0;

@@ -22,7 +22,7 @@ use crate::state::engine::Engine;
 use crate::state::replacement::PendingReplacement;
 
 impl Engine {
-    /// Adds a disk to the disk or mirror vdev of the leg `beside`.
+    /// Attaches a disk to the vdev (disk or mirror) that contains the leg `beside`.
     ///
     /// # Durability
     /// The disk belongs to the pool after any crash once this returns, and counts as up to date

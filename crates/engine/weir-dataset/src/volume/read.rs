@@ -43,7 +43,7 @@ pub(crate) async fn restarted<T>(
 /// writers on other threads notice no delay.
 const BATCH: usize = 32;
 
-/// Content of a block, as far as memory has it.
+/// Content of a block in memory, if it is there.
 enum InMemory {
     Data(Block),
     Zeros,

@@ -214,8 +214,8 @@ impl Vdev {
         .await
     }
 
-    /// Reads pieces from the legs that hold them. `Err` lists the unreadable pieces by row and
-    /// strip.
+    /// Reads each piece (the part of one strip that a read covers) from the leg with this strip.
+    /// `Err` lists the row and strip of each unreadable piece.
     async fn read_pieces(&self, own: &Own<'_>, len: usize) -> Result<IoBuf, Vec<(u64, usize)>> {
         let Own { rows, pieces, answered } = own;
         let reads = pieces.iter().zip(answered).map(|(piece, answered)| async move {

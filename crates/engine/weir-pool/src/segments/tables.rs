@@ -402,9 +402,9 @@ impl<T: Table> Tables<T> {
         vsegs
     }
 
-    /// Records that a commit stored these tables. `beside`: bytes of the segment table in RAM.
-    pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, beside: u64) {
-        self.beside = beside;
+    /// Marks these tables as stored by a commit. `segment_table_bytes`: RAM of the segment table.
+    pub(crate) fn stored(&mut self, tables: Vec<(VsegId, BlockPtr)>, segment_table_bytes: u64) {
+        self.beside = segment_table_bytes;
         for (vseg, ptr) in tables {
             let entry = self.entries.get_mut(&vseg).expect("tables go before they are stored");
             self.stored_bytes += ptr.stored_bytes() as u64;

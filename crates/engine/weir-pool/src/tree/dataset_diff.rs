@@ -287,7 +287,8 @@ impl<'p> DatasetDiff<'p> {
                 slots.beside = self.usable(block)?.map(|block| (ptr, block));
                 if slots.beside.is_none() {
                     self.pool.note_lost_in(self.what.other_of, &ptr, (0, found.index));
-                    // The other version may share what is older than its unreadable block.
+                    // The other version may share every block that is not newer than its unreadable
+                    // one.
                     slots.after = slots.after.max(ptr.birth);
                 }
             }

@@ -475,7 +475,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// What a walk returns or visits in addition to the pointers of its tree.
+/// Options of a walk: visit records that partial records replaced, and collect the blocks (level
+/// 0).
 #[derive(Default)]
 pub(crate) struct AlsoWalked<'a> {
     /// Addresses of the partial records that earlier walks have followed. The walk follows each

@@ -51,7 +51,7 @@ pub(super) enum Proven {
 ///        <-------------------------  Hello
 /// Proof  ------------------------->
 ///        <-------------------------  Proof
-/// Prepare, block states ---------->            opens the target, checks samples, opens lanes
+/// Prepare, block states ---------->            opens the target, verifies some blocks, opens lanes
 ///        <-------------------------  Ready     barrier: no client starts before all are ready
 /// Ping   ------------------------->            64 times, to measure the clock offset
 ///        <-------------------------  Pong

@@ -185,12 +185,13 @@ impl Figures {
         }
         writeln!(
             text,
-            "\nWrite amplification: bytes of data, nodes and cleaner copies, divided by bytes of \
-             data and nodes, over {COUNTED} x the volume in uniform 4 KiB overwrites (QD32) after \
-             {AGED} x; the model of a FIFO cleaner at the live part that was measured \
-             ({}). Device bytes: all that is written to the disk, intent log and tables included, \
-             {:.0} % full, fio's data of 50 % compressibility, nine of ten writes to a tenth \
-             of the volume. Both count one copy: on a mirror every disk writes as much.",
+            "\nWrite amplification is (data + nodes + cleaner copies) / (data + nodes), in bytes. It \
+             was measured while uniform 4 KiB overwrites (QD32) wrote {COUNTED} x the volume's \
+             size, after they had overwritten it {AGED} x. The model is a FIFO cleaner at the \
+             measured live fraction ({}). Device bytes are all writes to the disk, intent log and \
+             tables included: the pool is {:.0} % full, fio's data compresses to half, and 90 % of \
+             the writes go to 10 % of the volume. Both figures count one copy: each disk of a \
+             mirror writes as much.",
             self.overwritten
                 .iter()
                 .map(|one| format!("{:.3}", one.live))

@@ -37,7 +37,8 @@ pub(crate) struct ObjectsActor {
     pub(crate) recent: Option<u64>,
     /// Lock that each operation holds, so that operations run one after the other.
     pub(crate) turn: Rc<Mutex<()>>,
-    /// Lock of the snapshots and the clone. Operations continue while a task sends a snapshot.
+    /// Lock that a task holds while it takes, destroys, sends or clones snapshots. Operations on
+    /// objects do not take it, so they continue during a send.
     pub(crate) chains: Rc<Mutex<()>>,
 }
 
