@@ -185,8 +185,8 @@ impl Figures {
         }
         writeln!(
             text,
-            "\nWrite amplification is (data + nodes + cleaner copies) / (data + nodes), in bytes. It \
-             was measured while uniform 4 KiB overwrites (QD32) wrote {COUNTED} x the volume's \
+            "\nWrite amplification is (data + nodes + cleaner copies) / (data + nodes) in bytes, \
+             measured while uniform 4 KiB overwrites (QD32) wrote {COUNTED} x the volume's \
              size, after they had overwritten it {AGED} x. The model is a FIFO cleaner at the \
              measured live fraction ({}). Device bytes are all writes to the disk, intent log and \
              tables included: the pool is {:.0} % full, fio's data compresses to half, and 90 % of \
