@@ -23,4 +23,5 @@ pub use attributes::now;
 pub use error::MountError;
 pub use limits::OPENS_MAX;
 pub use session::mount::{Mount, MountOptions, unmount};
+pub use session::mounted_files::MountedFiles;
 pub use session::mount_table::{MountedAt, is_dead, mounts};
