@@ -55,7 +55,8 @@ struct Rescued {
     damaged_bytes: u64,
     /// Inodes that were copied to `lost+found`.
     unnamed: u64,
-    /// Owners, attributes and special files that this user may not set or create.
+    /// Owners, attributes and special files that this user may not set or create, or that the file
+    /// system of the target does not have.
     not_permitted: u64,
     /// Number of damaged parts.
     damaged_parts: u64,
@@ -131,7 +132,9 @@ fn report(rescued: &Rescued, json: bool) -> Result<(), ApiError> {
         }
         if rescued.not_permitted > 0 {
             let count = rescued.not_permitted;
-            output::say(&format!("{count} owners, attributes or special files need root"));
+            output::say(&format!(
+                "{count} owners, attributes or special files could not be set or created here"
+            ));
         }
         for Damage { path, range, what } in &rescued.damaged {
             match range {
@@ -417,6 +420,8 @@ impl Copier {
             let (uid, gid) = (Uid::from_raw(of.uid), Gid::from_raw(of.gid));
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(CWD, path, Some(uid), Some(gid), flags).map_err(failed)?;
+        } else if Uid::from_raw(of.uid) != rustix::process::geteuid() {
+            self.rescued.not_permitted += 1;
         }
         self.set_xattrs(path, of.number).await?;
         if !is_link {

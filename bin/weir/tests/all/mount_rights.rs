@@ -1,6 +1,6 @@
-//! Rights on a mount: access control lists, as the kernel and programs of other users see them.
+//! Rights and quotas on a mount, as the kernel and programs of other users see them.
 //!
-//! Not here: the evaluation of ACLs (weir-fs), other operations (mounts.rs).
+//! Not here: the evaluation of ACLs and the counts of quotas (weir-fs), other operations (mounts).
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -99,6 +99,74 @@ fn acls_grant_rights_to_single_users_and_pass_to_new_files() {
         server.weir("unmount tank/home").ok();
         server.weir(&format!("mount tank/home {}", home.text())).ok();
         assert!(can(FRIEND, "-w", &new) && !can(FRIEND, "-r", &file));
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+/// Writes a file as a user. Returns true if the whole file was written.
+fn writes(user: u32, path: &Path, mib: u32) -> bool {
+    let mut command = Command::new("setpriv");
+    let id = user.to_string();
+    command.args([
+        "--reuid",
+        &id,
+        "--regid",
+        &id,
+        "--clear-groups",
+        "dd",
+        "if=/dev/urandom",
+        "bs=1M",
+    ]);
+    command.arg(format!("of={}", path.display())).arg(format!("count={mib}"));
+    command.output().unwrap().status.success()
+}
+
+#[test]
+fn quotas_limit_users_also_while_the_filesystem_is_mounted() {
+    if !is_root() {
+        eprintln!("skipped: only root can run programs as another user");
+        return;
+    }
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        for parent in home.at("").ancestors().take_while(|path| path.starts_with("/tmp/")) {
+            fs::set_permissions(parent, Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::set_permissions(home.at(""), Permissions::from_mode(0o1777)).unwrap();
+        let said =
+            server.weir(&format!("filesystem quota tank/home --user {FRIEND} 4MiB")).ok().talk;
+        assert!(said.contains(&format!("quota of user {FRIEND}: 4MiB")), "{said}");
+        assert!(writes(FRIEND, &home.at("small"), 3));
+        assert!(!writes(FRIEND, &home.at("large"), 3), "EDQUOT");
+        assert!(writes(STRANGER, &home.at("other"), 8), "another user has no quota");
+        fs::remove_file(home.at("large")).unwrap();
+        let usage = || server.weir("filesystem usage tank/home --json").json();
+        let of = |user: u32| {
+            let usage = usage();
+            let owners = usage["owners"].as_array().unwrap().clone();
+            let is = |one: &&serde_json::Value| one["owner"] == "user" && one["id"] == user;
+            owners.iter().find(is).cloned().unwrap_or_default()
+        };
+        let friend = of(FRIEND);
+        assert_eq!(friend["used_bytes"], 3 << 20, "{friend}");
+        assert_eq!(friend["quota_bytes"], 4 << 20, "{friend}");
+        assert_eq!(friend["files"], 1, "{friend}");
+        assert_eq!(of(STRANGER)["used_bytes"], 8 << 20);
+        let table = server.weir("filesystem usage tank/home --by user").ok().out;
+        assert!(table.contains("4MiB") && !table.contains("group"), "{table}");
+        // The quota is in the pool, and the calls work without a mount.
+        server.weir("unmount tank/home").ok();
+        assert_eq!(of(FRIEND)["quota_bytes"], 4 << 20);
+        let again = server.weir(&format!("filesystem quota tank/home --user {FRIEND} 4MiB"));
+        assert!(again.ok().talk.contains("as before"));
+        server.weir(&format!("filesystem quota tank/home --user {FRIEND} none")).ok();
+        server.weir(&format!("mount tank/home {}", home.text())).ok();
+        assert!(writes(FRIEND, &home.at("large"), 8));
+        for wrong in ["--user nobody-at-all 1GiB", "--project home 1GiB", "--user 7 0", ""] {
+            let line = format!("filesystem quota tank/home {wrong}");
+            server.weir(&line).fails(crate::common::code::INVALID, &["try: "]);
+        }
         server.weir("unmount tank/home").ok();
     });
 }

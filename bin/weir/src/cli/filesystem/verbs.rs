@@ -17,6 +17,8 @@ use crate::cli::base::list::{Cell, ListArgs};
 use crate::cli::base::session::Session;
 use crate::cli::base::sizes::record_bytes;
 use crate::cli::base::{confirm, output};
+use crate::cli::filesystem::quota;
+use crate::cli::filesystem::quota::{QuotaArgs, UsageArgs};
 use crate::cli::property;
 use crate::cli::volume::{check_name, check_new_name};
 
@@ -52,6 +54,10 @@ pub(crate) enum FilesystemVerb {
         /// Full name, such as tank/home
         name: String,
     },
+    /// Set quotas of users, groups and projects
+    Quota(QuotaArgs),
+    /// Show the usage and quotas of users, groups and projects
+    Usage(UsageArgs),
     /// Rename a filesystem that is not mounted
     Rename {
         /// Full name, such as tank/home
@@ -97,6 +103,8 @@ pub(crate) fn run(verb: FilesystemVerb, session: &Session) -> Result<(), ApiErro
             check_name(session, NOUN, &name)?;
             session.print(&session.call(ShowFilesystem { name })?, show)
         }
+        FilesystemVerb::Quota(arguments) => quota::quota(arguments, session),
+        FilesystemVerb::Usage(arguments) => quota::usage(arguments, session),
         FilesystemVerb::Rename { name, to } => {
             check_name(session, NOUN, &name)?;
             check_new_name(&name, &to)?;

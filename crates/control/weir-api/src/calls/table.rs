@@ -191,6 +191,14 @@ calls! {
         /// Shows one filesystem.
         ShowFilesystem = "filesystem_show", GET "/v1/filesystems/{name:pool/filesystem}", Viewer,
             Named, Look => 200 Filesystem;
+        /// Shows the usage and quotas of users, groups and projects.
+        ShowFilesystemUsage = "filesystem_usage", GET
+            "/v1/filesystems/{name:pool/filesystem}/usage", Viewer, Named, Look
+            => 200 FilesystemUsage;
+        /// Sets a quota of a user, group or project.
+        FilesystemQuota = "filesystem_quota", POST
+            "/v1/filesystems/{name:pool/filesystem}/quota", Operator, Named, Change
+            => 200 QuotaChange;
         /// Renames a filesystem that is not mounted.
         FilesystemRename = "filesystem_rename", POST
             "/v1/filesystems/{name:pool/filesystem}/rename", Operator, Named, Change

@@ -227,6 +227,7 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
         "volume_resize" => json!({"size_bytes": 8192}),
         "volume_rename" | "filesystem_rename" => json!({"to": second}),
         "filesystem_create" | "filesystem_unmount" | "volume_advise" => json!({"name": full}),
+        "filesystem_quota" => json!({"owner": "user", "id": 1000, "quota_bytes": 4096}),
         "filesystem_mount" => json!({"name": full, "directory": "/srv/home"}),
         "volume_copy" => json!({"name": full, "to": second}),
         "dedupe_estimate" => json!({"names": [full, second]}),

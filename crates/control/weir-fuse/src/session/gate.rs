@@ -42,6 +42,15 @@ impl Gate {
         drop(queue.map(|queue| queue.blocking_send(job)));
     }
 
+    /// Queues a management call. Waits while the queue is full.
+    pub(crate) async fn send_later(&self, job: Job) {
+        let queue = self.queue.lock().clone();
+        if let Some(queue) = queue {
+            // A refused job is dropped, which its caller notices.
+            drop(queue.send(job).await);
+        }
+    }
+
     /// Takes room for the data of a write. Waits until there is enough. False if the gate is
     /// closed, and for a write that never fits.
     pub(crate) fn take_room(&self, bytes: usize) -> bool {

@@ -4,4 +4,5 @@ pub(crate) mod adapter;
 pub(crate) mod gate;
 pub(crate) mod mount;
 pub(crate) mod mount_table;
+pub(crate) mod mounted_files;
 pub(crate) mod worker;

@@ -23,6 +23,7 @@ use crate::error::{DEVICE, MountError};
 use crate::session::adapter::Adapter;
 use crate::session::gate::Gate;
 use crate::session::mount_table::FS_TYPE;
+use crate::session::mounted_files::MountedFiles;
 use crate::session::worker;
 
 /// Settings of a mount.
@@ -71,6 +72,11 @@ impl Mount {
     /// The settings of the mount.
     pub fn options(&self) -> &MountOptions {
         &self.options
+    }
+
+    /// The open filesystem, for management calls.
+    pub fn files(&self) -> MountedFiles {
+        MountedFiles::new(Arc::clone(&self.gate))
     }
 
     /// True if the mount was unmounted.

@@ -2,3 +2,4 @@
 
 pub(crate) mod filesystem_calls;
 pub(crate) mod mount_calls;
+pub(crate) mod quota_calls;

@@ -68,6 +68,12 @@ impl Mounts {
         selected.map(|(_, mount)| shown(mount.options())).collect()
     }
 
+    /// Returns the open filesystem of the mount of a filesystem or snapshot, if it is mounted.
+    pub(crate) fn files(&self, full: &str) -> Option<weir_fuse::MountedFiles> {
+        let present = self.present.lock();
+        present.get(full).filter(|mount| !mount.is_over()).map(weir_fuse::Mount::files)
+    }
+
     /// All mounts, by name.
     pub(crate) fn all(&self) -> Vec<Mount> {
         self.of(Of::All)

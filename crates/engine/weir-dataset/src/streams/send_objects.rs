@@ -216,6 +216,10 @@ impl<'p> ObjectWalk<'p> {
             return Err(self.is_broken("the object table"));
         }
         let (engine, root) = (self.engine, self.sending.root());
+        let stored = found.iter().filter_map(changed).filter(|(_, ptr)| !ptr.is_hole());
+        let stored: Vec<BlockPtr> = stored.map(|(_, ptr)| ptr).collect();
+        // Neighbours share a device read. A read below reports a damaged block.
+        drop(engine.core.pool.read_blocks(&stored).await);
         let reads = found.iter().filter_map(changed).map(|(indexes, ptr)| async move {
             if ptr.is_hole() {
                 return Ok((indexes, None));

@@ -441,22 +441,34 @@ fn large_objects_are_removed_and_truncated_in_steps() {
 }
 
 #[test]
-fn send_reads_neighbouring_blocks_of_the_object_table_together() {
+fn neighbouring_blocks_of_the_object_table_are_read_together() {
     const OBJECTS: u64 = 4 * 64;
     let mut pool = Pool::new("tank", 1, PlantedBug::None);
     pool.make("v");
-    let slot = |number| set_slot(number, &Object { tag: 1, ..Object::default() });
-    pool.apply("v", (1..OBJECTS).map(slot).collect());
-    pool.snap("v", "s");
-    pool.reopen();
     let reads = |pool: &Pool| {
         let figures = pool.engine.pool().status().vdevs[0].legs[0].io.unwrap();
         figures.of(DiskOp::Read).count
     };
+    for tag in [1, 2] {
+        let slot = |number| set_slot(number, &Object { tag, ..Object::default() });
+        pool.apply("v", (1..OBJECTS).map(slot).collect());
+        pool.snap("v", &tag.to_string());
+    }
+    pool.reopen();
     let before = reads(&pool);
-    pool.send(&spec("v", "s")).unwrap();
-    let reads = reads(&pool) - before;
-    assert!(reads < 16, "{reads} reads of 64 blocks that are stored side by side");
+    pool.send(&spec("v", "2")).unwrap();
+    let sent = reads(&pool) - before;
+    assert!(sent < 16, "a send reads 64 blocks, stored side by side, in {sent} reads");
+    pool.reopen();
+    let before = reads(&pool);
+    let names = ["1".to_owned()];
+    committing(&pool.engine, pool.engine.destroy_snapshots("v", &names)).unwrap();
+    for _ in 0..4 {
+        now(pool.engine.sync()).unwrap();
+    }
+    let freed = reads(&pool) - before;
+    assert!(freed < 32, "freeing reads 64 blocks, stored side by side, in {freed} reads");
+    pool.check();
 }
 
 #[test]

@@ -247,8 +247,8 @@ impl<'p> DatasetDiff<'p> {
         self.met = diff.met;
     }
 
-    /// Reads a block of the object table and the pending blocks after it into the cache, all
-    /// concurrently.
+    /// Reads a block of the object table, the pending blocks after it, and their counterparts in the
+    /// other version into the cache, all concurrently.
     async fn read_ahead(&mut self, first: &Found) {
         if self.read_ahead > 0 {
             self.read_ahead -= 1;
@@ -256,12 +256,23 @@ impl<'p> DatasetDiff<'p> {
         }
         let pending = self.pending.iter().filter(|found| has_slots(found));
         let wanted = std::iter::once(first).chain(pending).take(SLOT_BLOCKS_AHEAD);
-        let wanted: Vec<BlockPtr> = wanted.map(|found| found.ptr).collect();
+        let wanted: Vec<Found> = wanted.copied().collect();
         self.read_ahead = wanted.len() - 1;
-        if wanted.len() > 1 {
-            // The diff reports an unreadable block later, when it reads the block's slots.
-            drop(self.pool.read_blocks(&wanted).await);
+        if wanted.len() == 1 {
+            return;
         }
+        let mut ptrs = Vec::new();
+        for found in wanted {
+            ptrs.push(found.ptr);
+            if let Some(other) = self.what.other
+                && let Ok(beside) = Tree::new(self.pool, other).lookup(found.index).await
+                && !beside.is_hole()
+            {
+                ptrs.push(beside);
+            }
+        }
+        // The diff reports an unreadable block later, when it reads the block's slots.
+        drop(self.pool.read_blocks(&ptrs).await);
     }
 
     /// Reads a block of the object table and its counterpart in the other version.

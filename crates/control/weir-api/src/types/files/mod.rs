@@ -2,6 +2,8 @@
 
 mod filesystem;
 mod mount;
+mod usage;
 
 pub use filesystem::*;
 pub use mount::*;
+pub use usage::*;
