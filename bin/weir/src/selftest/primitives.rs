@@ -75,10 +75,12 @@ struct Cost {
 }
 
 /// Two scratch logical units of the same size.
+///
+/// Each test logs in to the units that it uses: a session that sends nothing for a minute would not
+/// answer the NOP-In of the target, which then drops it.
 pub(super) struct Bench {
-    source: Session,
-    destination: Session,
-    source_url: Url,
+    source: Url,
+    destination: Url,
     size_bytes: u64,
     pattern: Vec<u8>,
 }
@@ -87,124 +89,111 @@ impl Bench {
     pub(super) fn open(source: &Url, destination: &Url, bytes: u64) -> Result<Self, Unproved> {
         let mut pattern = vec![0; BLOCK as usize];
         getrandom::fill(&mut pattern).map_err(|_| InitiatorError::NoRandomness)?;
-        let mut bench = Self {
-            source: log_in(source)?,
-            destination: log_in(destination)?,
-            source_url: source.clone(),
-            size_bytes: bytes,
-            pattern,
-        };
-        for session in [&mut bench.source, &mut bench.destination] {
+        for url in [source, destination] {
+            let mut session = log_in(url)?;
             let capacity = session.read_capacity()?;
             if capacity.block_bytes != BLOCK_BYTES || capacity.bytes() != bytes {
                 return Err(wrong("READ CAPACITY", "wrong size"));
             }
+            session.logout()?;
         }
-        Ok(bench)
+        let (source, destination) = (source.clone(), destination.clone());
+        Ok(Self { source, destination, size_bytes: bytes, pattern })
     }
 
     /// Tests WRITE SAME: overwrites a unit full of data with zeros.
-    pub(super) fn write_same(&mut self) -> Result<Primitive, Unproved> {
+    pub(super) fn write_same(&self) -> Result<Primitive, Unproved> {
         const NAME: &str = "write-same";
-        let pattern = self.pattern.clone();
-        fill(&mut self.source, self.size_bytes, &pattern)?;
-        self.expect_everywhere(NAME, &pattern)?;
+        let (mut source, pattern) = (log_in(&self.source)?, &self.pattern);
+        fill(&mut source, self.size_bytes, pattern)?;
+        self.expect_everywhere(NAME, &mut source, pattern)?;
         let plain_bytes = self.plain_bytes();
         let zeros = vec![0; PIECE_BYTES as usize];
-        let plain = timed(&mut self.source, |session| {
+        let plain = timed(&mut source, |session| {
             for at in (0..plain_bytes).step_by(PIECE_BYTES as usize) {
                 session.write("WRITE", write_piece(at), &zeros)?;
             }
             Ok(())
         })?;
-        fill(&mut self.source, plain_bytes, &pattern)?;
+        fill(&mut source, plain_bytes, pattern)?;
         let size_bytes = self.size_bytes;
         let zero = vec![0; BLOCK as usize];
-        let cost = timed(&mut self.source, |session| {
+        let cost = timed(&mut source, |session| {
             for (lba, blocks) in runs(size_bytes) {
                 let how = WriteSame::default();
                 session.write("WRITE SAME", cdb::write_same16(lba, blocks, how), &zero)?;
             }
             Ok(())
         })?;
-        self.expect_everywhere(NAME, &zero)?;
+        self.expect_everywhere(NAME, &mut source, &zero)?;
+        source.logout()?;
         let title = "zero blocks (WRITE SAME)";
         let proof = format!("{SAMPLES} blocks across the range held data before and read as zeros");
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
     /// Tests EXTENDED COPY: copies the whole source unit to the destination unit.
-    pub(super) fn copy(&mut self) -> Result<Primitive, Unproved> {
+    pub(super) fn copy(&self) -> Result<Primitive, Unproved> {
         const NAME: &str = "copy";
-        let pattern = self.pattern.clone();
-        fill(&mut self.source, self.size_bytes, &pattern)?;
+        let (mut source, pattern) = (log_in(&self.source)?, &self.pattern);
+        fill(&mut source, self.size_bytes, pattern)?;
         // Write blocks with unique contents, so that a block copied to a wrong address is found.
         for (number, lba) in self.samples().enumerate() {
-            self.source.write("WRITE", cdb::write16(lba, 1, false), &marked(&pattern, number))?;
+            source.write("WRITE", cdb::write16(lba, 1, false), &marked(pattern, number))?;
         }
         let plain_bytes = self.plain_bytes();
-        let plain = self.plain_copy(plain_bytes)?;
-        fill(&mut self.destination, plain_bytes, &vec![0; BLOCK as usize])?;
+        let mut destination = log_in(&self.destination)?;
+        let plain = plain_copy(&mut source, &mut destination, plain_bytes)?;
+        fill(&mut destination, plain_bytes, &vec![0; BLOCK as usize])?;
         let naa = |session: &mut Session| {
             let names = session.vital_data(0x83)?.unwrap_or_default();
             naa_in(&names).ok_or_else(|| wrong(NAME, "a logical unit has no NAA designator"))
         };
-        let (source, destination) = (naa(&mut self.source)?, naa(&mut self.destination)?);
+        let (from, to) = (naa(&mut source)?, naa(&mut destination)?);
         let segments: Vec<CopySegment> = runs(self.size_bytes)
             .map(|(lba, blocks)| CopySegment { from: lba, to: lba, blocks: blocks as u16 })
             .collect();
-        let cost = timed(&mut self.destination, |session| {
+        let cost = timed(&mut destination, |session| {
             for some in segments.chunks(SEGMENTS) {
-                let list = cdb::copy_list_of(&source, &destination, BLOCK_BYTES, some);
+                let list = cdb::copy_list_of(&from, &to, BLOCK_BYTES, some);
                 session.write("EXTENDED COPY", cdb::extended_copy(list.len() as u32), &list)?;
+                // The other session stays in use.
+                source.ready()?;
             }
             Ok(())
         })?;
         for (number, lba) in self.samples().enumerate() {
-            let wanted = marked(&pattern, number);
-            expect(NAME, &mut self.destination, lba, &wanted)?;
+            let wanted = marked(pattern, number);
+            expect(NAME, &mut destination, lba, &wanted)?;
             // The copy must be independent: a write to the source must not change it.
-            self.source.write("WRITE", cdb::write16(lba, 1, false), &pattern)?;
-            expect(NAME, &mut self.destination, lba, &wanted)?;
+            source.write("WRITE", cdb::write16(lba, 1, false), pattern)?;
+            expect(NAME, &mut destination, lba, &wanted)?;
         }
+        source.logout()?;
+        destination.logout()?;
         let title = "clone blocks (EXTENDED COPY)";
         let proof =
             format!("{SAMPLES} marked blocks are correct, also after the source is overwritten");
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
-    fn plain_copy(&mut self, bytes: u64) -> Result<Cost, Unproved> {
-        let (before, start) = (wire_bytes(&self.source), Instant::now());
-        let mut cost = timed(&mut self.destination, |session| {
-            for at in (0..bytes).step_by(PIECE_BYTES as usize) {
-                let blocks = (PIECE_BYTES / BLOCK) as u32;
-                let cdb = cdb::read16(at / BLOCK, blocks, false);
-                let data = self.source.read("READ", cdb, PIECE_BYTES as u32)?;
-                session.write("WRITE", write_piece(at), &data)?;
-            }
-            Ok(())
-        })?;
-        cost.wire_bytes += wire_bytes(&self.source) - before;
-        cost.seconds = start.elapsed().as_secs_f64();
-        Ok(cost)
-    }
-
     /// Tests UNMAP: unmaps all blocks of a unit.
-    pub(super) fn unmap(&mut self) -> Result<Primitive, Unproved> {
+    pub(super) fn unmap(&self) -> Result<Primitive, Unproved> {
         const NAME: &str = "unmap";
-        let (pattern, size_bytes) = (self.pattern.clone(), self.size_bytes);
-        fill(&mut self.destination, size_bytes, &pattern)?;
+        let (pattern, size_bytes) = (&self.pattern, self.size_bytes);
+        let mut destination = log_in(&self.destination)?;
+        fill(&mut destination, size_bytes, pattern)?;
         let plain_bytes = self.plain_bytes();
         let zeros = vec![0; PIECE_BYTES as usize];
         // The alternative to UNMAP is a write of zeros, which frees no space on most targets.
-        let plain = timed(&mut self.destination, |session| {
+        let plain = timed(&mut destination, |session| {
             for at in (0..plain_bytes).step_by(PIECE_BYTES as usize) {
                 session.write("WRITE", write_piece(at), &zeros)?;
             }
             Ok(())
         })?;
-        fill(&mut self.destination, plain_bytes, &pattern)?;
-        let cost = timed(&mut self.destination, |session| {
+        fill(&mut destination, plain_bytes, pattern)?;
+        let cost = timed(&mut destination, |session| {
             for (lba, blocks) in runs(size_bytes) {
                 let list = cdb::unmap_list(&[(lba, blocks)]);
                 session.write("UNMAP", cdb::unmap(list.len() as u16), &list)?;
@@ -214,7 +203,7 @@ impl Bench {
         let mut lba = 0;
         while lba < size_bytes / BLOCK {
             let cdb = cdb::get_lba_status(lba, 24);
-            let data = self.destination.read("GET LBA STATUS", cdb, 24)?;
+            let data = destination.read("GET LBA STATUS", cdb, 24)?;
             let (first, blocks) = (number(&data, 8, 8), number(&data, 16, 4));
             if first != lba || blocks == 0 || data.get(20).is_none_or(|status| status & 0x0F != 1) {
                 return Err(wrong(NAME, &format!("block {lba} is still allocated")));
@@ -222,21 +211,23 @@ impl Bench {
             lba += blocks;
         }
         for lba in self.samples() {
-            expect(NAME, &mut self.destination, lba, &zeros[..BLOCK as usize])?;
+            expect(NAME, &mut destination, lba, &zeros[..BLOCK as usize])?;
         }
+        destination.logout()?;
         let title = "unmap blocks (UNMAP)";
         let proof = format!("all blocks are deallocated (GET LBA STATUS), {SAMPLES} read as zeros");
         Ok(self.judged(NAME, title, (cost, plain), proof))
     }
 
     /// Tests COMPARE AND WRITE: two initiators increment the same number concurrently.
-    pub(super) fn compare_and_write(&mut self) -> Result<Primitive, Unproved> {
+    pub(super) fn compare_and_write(&self) -> Result<Primitive, Unproved> {
         const NAME: &str = "compare-and-write";
+        let mut source = log_in(&self.source)?;
         let zero = vec![0; BLOCK as usize];
         let mut race = |count: fn(&mut Session) -> Result<bool, Unproved>| {
-            self.source.write("WRITE", cdb::write16(0, 1, false), &zero)?;
-            let cost = raced(&self.source_url, count)?;
-            let data = self.source.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
+            source.write("WRITE", cdb::write16(0, 1, false), &zero)?;
+            let cost = raced(&self.source, count)?;
+            let data = source.read("READ", cdb::read16(0, 1, false), BLOCK_BYTES)?;
             match number(&data, 0, 8) {
                 counted if counted == 2 * RACE_ROUNDS => Ok(cost),
                 counted => {
@@ -250,6 +241,7 @@ impl Bench {
         };
         let cost = race(count_by_compare)?;
         let plain = race(count_by_reserve)?;
+        source.logout()?;
         let covered_bytes = 2 * RACE_ROUNDS * BLOCK;
         let proof =
             format!("two initiators made {} updates of one block, none was lost", 2 * RACE_ROUNDS);
@@ -269,11 +261,13 @@ impl Bench {
         (0..SAMPLES).map(move |number| last * number / (SAMPLES - 1))
     }
 
-    fn expect_everywhere(&mut self, name: &'static str, wanted: &[u8]) -> Result<(), Unproved> {
-        for lba in self.samples() {
-            expect(name, &mut self.source, lba, wanted)?;
-        }
-        Ok(())
+    fn expect_everywhere(
+        &self,
+        name: &'static str,
+        session: &mut Session,
+        wanted: &[u8],
+    ) -> Result<(), Unproved> {
+        self.samples().try_for_each(|lba| expect(name, session, lba, wanted))
     }
 
     fn plain_bytes(&self) -> u64 {
@@ -289,13 +283,27 @@ impl Bench {
     ) -> Primitive {
         primitive(name, title, costs, (self.size_bytes, self.plain_bytes()), proof)
     }
+}
 
-    /// Ends the sessions of the test.
-    pub(super) fn close(self) -> Result<(), Unproved> {
-        self.source.logout()?;
-        self.destination.logout()?;
+/// Copies with ordinary reads and writes.
+fn plain_copy(
+    source: &mut Session,
+    destination: &mut Session,
+    bytes: u64,
+) -> Result<Cost, Unproved> {
+    let (before, start) = (wire_bytes(source), Instant::now());
+    let mut cost = timed(destination, |session| {
+        for at in (0..bytes).step_by(PIECE_BYTES as usize) {
+            let blocks = (PIECE_BYTES / BLOCK) as u32;
+            let cdb = cdb::read16(at / BLOCK, blocks, false);
+            let data = source.read("READ", cdb, PIECE_BYTES as u32)?;
+            session.write("WRITE", write_piece(at), &data)?;
+        }
         Ok(())
-    }
+    })?;
+    cost.wire_bytes += wire_bytes(source) - before;
+    cost.seconds = start.elapsed().as_secs_f64();
+    Ok(cost)
 }
 
 fn primitive(

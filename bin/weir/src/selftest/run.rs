@@ -198,15 +198,14 @@ fn prove(scratch: &Scratch<'_>, portal: &str, bytes: u64) -> Result<Vec<Primitiv
         let text = format!("iscsi://{portal}/{target}/{lun}?initiator={initiator}");
         Url::parse(&text).map_err(|error| unproved(error.into()))
     };
-    let mut bench = Bench::open(&url(0)?, &url(1)?, bytes).map_err(unproved)?;
+    let bench = Bench::open(&url(0)?, &url(1)?, bytes).map_err(unproved)?;
     let tests = [Bench::write_same, Bench::copy, Bench::unmap, Bench::compare_and_write];
     let mut primitives = Vec::new();
     for test in tests {
-        let primitive = test(&mut bench).map_err(unproved)?;
+        let primitive = test(&bench).map_err(unproved)?;
         scratch.session.say(&format!("{}: {}", primitive.title, primitive.proof));
         primitives.push(primitive);
     }
-    bench.close().map_err(unproved)?;
     Ok(primitives)
 }
 

@@ -247,8 +247,8 @@ impl<'p> DatasetDiff<'p> {
         self.met = diff.met;
     }
 
-    /// Reads a block of the object table, the pending blocks after it, and their counterparts in the
-    /// other version into the cache, all concurrently.
+    /// Reads a block of the object table, the pending blocks after it, and their counterparts in
+    /// the other version into the cache, all concurrently.
     async fn read_ahead(&mut self, first: &Found) {
         if self.read_ahead > 0 {
             self.read_ahead -= 1;
