@@ -26,10 +26,23 @@ use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, code, eventually, path, r
 /// Maximum time of one test.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// Returns the reason why this machine cannot mount, if there is one.
+fn no_fuse() -> Option<String> {
+    // Capability of mount(2) (capabilities(7)).
+    const CAP_SYS_ADMIN: u64 = 1 << 21;
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    if u64::from_str_radix(capabilities.trim(), 16).unwrap() & CAP_SYS_ADMIN == 0 {
+        return Some("this user may not mount".to_owned());
+    }
+    let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    device.err().map(|error| format!("/dev/fuse: {error}"))
+}
+
 /// Runs a test, unless this machine has no FUSE. Fails if the test takes too long.
 pub(crate) fn on_fuse(body: impl FnOnce() + Send + 'static) {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: this machine has no /dev/fuse");
+    if let Some(why) = no_fuse() {
+        eprintln!("skipped: {why}");
         return;
     }
     let (done, ended) = mpsc::channel();
