@@ -197,7 +197,7 @@ calls! {
             => 200 FilesystemUsage;
         /// Sets a quota of a user, group or project.
         FilesystemQuota = "filesystem_quota", POST
-            "/v1/filesystems/{name:pool/filesystem}/quota", Operator, Named, Change
+            "/v1/filesystems/{name:pool/filesystem}/quota", Admin, Named, Change
             => 200 QuotaChange;
         /// Renames a filesystem that is not mounted.
         FilesystemRename = "filesystem_rename", POST
