@@ -9,8 +9,8 @@ use std::process::Command;
 
 use rustix::fs::XattrFlags;
 
-use crate::common::{Dirs, is_root};
-use crate::mounts::{mounted, on_fuse};
+use crate::common::{Dirs, Server, is_root};
+use crate::mounts::{Place, mounted, on_fuse};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
@@ -48,16 +48,8 @@ fn set(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::setxattr(path, name, value, XattrFlags::empty()).unwrap();
 }
 
-/// True if a program of this user can run this test(1) on a path.
-fn can(user: u32, test: &str, path: &Path) -> bool {
-    let mut command = Command::new("setpriv");
-    let id = user.to_string();
-    command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "test", test]);
-    command.arg(path).status().unwrap().success()
-}
-
-#[test]
-fn acls_grant_rights_to_single_users_and_pass_to_new_files() {
+/// Runs a test with a mounted filesystem that all users can reach.
+fn for_users(body: impl FnOnce(&Server, &Place) + Send + 'static) {
     if !is_root() {
         eprintln!("skipped: only root can run programs as another user");
         return;
@@ -68,6 +60,26 @@ fn acls_grant_rights_to_single_users_and_pass_to_new_files() {
         for parent in home.at("").ancestors().take_while(|path| path.starts_with("/tmp/")) {
             fs::set_permissions(parent, Permissions::from_mode(0o755)).unwrap();
         }
+        body(&server, &home);
+    });
+}
+
+/// A command that runs a program as a user with a group of the same number.
+fn as_user(user: u32, program: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    let id = user.to_string();
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).args(program);
+    command
+}
+
+/// True if a program of this user can run this test(1) on a path.
+fn can(user: u32, test: &str, path: &Path) -> bool {
+    as_user(user, &["test", test]).arg(path).status().unwrap().success()
+}
+
+#[test]
+fn acls_grant_rights_to_single_users_and_pass_to_new_files() {
+    for_users(|server, home| {
         let file = home.at("file");
         fs::write(&file, b"text").unwrap();
         set(&file, ACCESS, &friend_may(4));
@@ -105,34 +117,14 @@ fn acls_grant_rights_to_single_users_and_pass_to_new_files() {
 
 /// Writes a file as a user. Returns true if the whole file was written.
 fn writes(user: u32, path: &Path, mib: u32) -> bool {
-    let mut command = Command::new("setpriv");
-    let id = user.to_string();
-    command.args([
-        "--reuid",
-        &id,
-        "--regid",
-        &id,
-        "--clear-groups",
-        "dd",
-        "if=/dev/urandom",
-        "bs=1M",
-    ]);
+    let mut command = as_user(user, &["dd", "if=/dev/urandom", "bs=1M"]);
     command.arg(format!("of={}", path.display())).arg(format!("count={mib}"));
     command.output().unwrap().status.success()
 }
 
 #[test]
 fn quotas_limit_users_also_while_the_filesystem_is_mounted() {
-    if !is_root() {
-        eprintln!("skipped: only root can run programs as another user");
-        return;
-    }
-    on_fuse(|| {
-        let dirs = Dirs::new();
-        let (server, home) = mounted(&dirs);
-        for parent in home.at("").ancestors().take_while(|path| path.starts_with("/tmp/")) {
-            fs::set_permissions(parent, Permissions::from_mode(0o755)).unwrap();
-        }
+    for_users(|server, home| {
         fs::set_permissions(home.at(""), Permissions::from_mode(0o1777)).unwrap();
         let said =
             server.weir(&format!("filesystem quota tank/home --user {FRIEND} 4MiB")).ok().talk;

@@ -41,6 +41,15 @@ fn mount_error(name: &str, directory: &str, error: &MountError) -> ApiError {
     }
 }
 
+/// Refuses a filesystem that receives a stream: an open filesystem would not see the changes of the
+/// stream.
+pub(crate) fn refuse_receiving(full: &str, receiving: Option<&str>) -> Result<(), ApiError> {
+    let Some(snapshot) = receiving else { return Ok(()) };
+    let message = format!("{full} is busy: @{snapshot} is being received");
+    Err(ApiError::new(ErrorKind::Busy, message)
+        .with_action("wait for the receive to end, or abort it with 'weir receive --abort'"))
+}
+
 /// Opens the dataset of a filesystem or of a snapshot of a filesystem.
 fn open_files(engine: &Engine, full: &str) -> Result<Arc<Volume>, ApiError> {
     let bad = |error: names::NameError| ApiError::new(ErrorKind::Invalid, error.to_string());
@@ -53,13 +62,7 @@ fn open_files(engine: &Engine, full: &str) -> Result<Arc<Volume>, ApiError> {
             .with_action(format!("offer its blocks: weir export create nbd {full}")));
     }
     let Some(snapshot) = snapshot else {
-        // The mount would not see the changes of the stream.
-        if let Some(snapshot) = dataset.receiving() {
-            let message = format!("{of} is busy: @{snapshot} is being received");
-            return Err(ApiError::new(ErrorKind::Busy, message).with_action(
-                "wait for the receive to end, or abort it with 'weir receive --abort'",
-            ));
-        }
+        refuse_receiving(of, dataset.receiving().as_deref())?;
         return Ok(dataset);
     };
     let view = engine.open_snapshot(&SnapshotId::new(own, snapshot));

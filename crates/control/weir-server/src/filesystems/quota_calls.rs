@@ -6,7 +6,6 @@
 //! - a call returns within a bounded time, whatever the mount does.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 use weir_api::types::{
@@ -22,13 +21,12 @@ use weir_fs::{Filesystem, FsError};
 use crate::answer::errors::internal;
 use crate::answer::names::{Of, pool_of, split};
 use crate::filesystems::filesystem_calls::fs_error;
+use crate::filesystems::mount_calls::refuse_receiving;
+use crate::state::mounts::MOUNT_LIMIT;
 use crate::state::server::Manager;
 
 /// Maximum number of owners in one response.
 const OWNERS_MAX: usize = 65_536;
-
-/// Time within which the worker of a mount must answer. A call returns within 5 s.
-const WORKER_LIMIT: Duration = Duration::from_secs(4);
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -69,14 +67,9 @@ impl Manager {
         operation: Operation<T>,
     ) -> Result<T, ApiError> {
         let dataset = self.dataset_of_kind(full, DatasetKind::Filesystem)?;
-        if let Some(snapshot) = dataset.receiving {
-            let message = format!("{full} is busy: @{snapshot} is being received");
-            return Err(
-                ApiError::new(ErrorKind::Busy, message).with_action("wait for the receive to end")
-            );
-        }
+        refuse_receiving(full, dataset.receiving.as_deref())?;
         if let Some(mounted) = self.mounts.files(full) {
-            let done = tokio::time::timeout(WORKER_LIMIT, mounted.run(operation)).await;
+            let done = tokio::time::timeout(MOUNT_LIMIT, mounted.run(operation)).await;
             let late = |_| {
                 let message = format!("the mount of {full} does not answer");
                 ApiError::new(ErrorKind::Unavailable, message)

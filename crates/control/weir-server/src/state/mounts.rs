@@ -26,8 +26,8 @@ use crate::answer::names::Of;
 /// Maximum number of mounts of one server. Each mount has three threads.
 pub(crate) const MOUNTS_MAX: usize = 64;
 
-/// Time within which an unmount must succeed. A call returns within 5 s.
-const UNMOUNT_LIMIT: Duration = Duration::from_secs(4);
+/// Time within which a mount must answer a call or unmount. A call returns within 5 s.
+pub(crate) const MOUNT_LIMIT: Duration = Duration::from_secs(4);
 
 /// Interval between two looks at a mount that ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -103,7 +103,7 @@ impl Mounts {
     pub(crate) async fn wait_for_ends(&self, of: Of<'_>) -> Result<(), ApiError> {
         let start = Instant::now();
         while let Some(name) = self.ending(of) {
-            if start.elapsed() >= UNMOUNT_LIMIT {
+            if start.elapsed() >= MOUNT_LIMIT {
                 return Err(still_ending(&name));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -121,7 +121,7 @@ impl Mounts {
         let umount = move || unmount_own(Path::new(&directory), force);
         let umount = tokio::task::spawn_blocking(umount);
         let again = || format!("weir unmount --force {}", mount.name);
-        match tokio::time::timeout(UNMOUNT_LIMIT, umount).await {
+        match tokio::time::timeout(MOUNT_LIMIT, umount).await {
             Err(_) => return Err(stuck(mount).with_action(again())),
             Ok(Err(error)) => return Err(internal("the unmount failed", &error)),
             Ok(Ok(Err(error))) if error.kind() == io::ErrorKind::ResourceBusy => {

@@ -26,8 +26,6 @@ use super::send::{BLOCKS_AT_ONCE, GROUPS_IN_FLIGHT, Sending};
 use crate::error::DatasetError;
 use crate::state::engine::Engine;
 
-/// Maximum number of blocks of the object table that a send reads concurrently.
-const SLOT_BLOCKS_IN_FLIGHT: usize = 16;
 /// Maximum number of parts (see [`Part`]) in a group. The records of a group are read together.
 const PARTS_AT_ONCE: usize = 512;
 
@@ -215,29 +213,27 @@ impl<'p> ObjectWalk<'p> {
             self.sending.view().note_unreadable_in(object, from..end, true).await;
             return Err(self.is_broken("the object table"));
         }
-        let (engine, root) = (self.engine, self.sending.root());
-        let stored = found.iter().filter_map(changed).filter(|(_, ptr)| !ptr.is_hole());
-        let stored: Vec<BlockPtr> = stored.map(|(_, ptr)| ptr).collect();
-        // Neighbours share a device read. A read below reports a damaged block.
-        drop(engine.core.pool.read_blocks(&stored).await);
-        let reads = found.iter().filter_map(changed).map(|(indexes, ptr)| async move {
+        let pool = &self.engine.core.pool;
+        let changes: Vec<(Range<u64>, BlockPtr)> = found.iter().filter_map(changed).collect();
+        let stored = changes.iter().map(|(_, ptr)| *ptr).filter(|ptr| !ptr.is_hole());
+        let stored: Vec<BlockPtr> = stored.collect();
+        let mut read = pool.read_blocks(&stored).await.into_iter();
+        for (indexes, ptr) in changes {
             if ptr.is_hole() {
-                return Ok((indexes, None));
+                self.blocks.push_back((indexes, None));
+                continue;
             }
-            let block = engine.core.pool.slot_block(root, indexes.start).await;
-            block.map(|block| (indexes.clone(), Some(block))).map_err(|error| (indexes, error))
-        });
-        let mut reads = futures_util::stream::iter(reads).buffered(SLOT_BLOCKS_IN_FLIGHT);
-        while let Some(read) = reads.next().await {
-            match read {
-                Ok(block) => self.blocks.push_back(block),
-                Err((indexes, error)) => {
+            let block = read.next().expect("one result for each block");
+            let block = block.and_then(|block| {
+                pool.check_slots(&ptr, indexes.start, &block)?;
+                Ok(block)
+            });
+            match block {
+                Ok(block) => self.blocks.push_back((indexes, Some(block))),
+                Err(error) => {
                     let failed = Err(DatasetError::from(error));
-                    return self
-                        .sending
-                        .view()
-                        .noted_object(ObjectId::TABLE, indexes, failed)
-                        .await;
+                    let view = self.sending.view();
+                    return view.noted_object(ObjectId::TABLE, indexes, failed).await;
                 }
             }
         }

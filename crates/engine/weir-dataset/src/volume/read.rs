@@ -43,7 +43,7 @@ pub(crate) async fn restarted<T>(
 /// writers on other threads notice no delay.
 const BATCH: usize = 32;
 
-/// Content of a block in memory, if it is there.
+/// Content of a block in memory.
 enum InMemory {
     Data(Block),
     Zeros,

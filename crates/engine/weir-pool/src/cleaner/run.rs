@@ -126,6 +126,9 @@ impl Pool {
         }
         let live = |entry: &SegmentEntry| u64::from(entry.live_bytes);
         let evacuees = take_until(self.segments.evacuees(), EVACUATE_BYTES_PER_TXG, live);
+        if evacuees.is_empty() {
+            return Ok(());
+        }
         self.move_some(out, roots, evacuees, self.evacuation_floor()).await
     }
 

@@ -7,7 +7,7 @@
 //! holds its slot.
 
 use async_recursion::async_recursion as boxed;
-use weir_base::ObjectId;
+use weir_base::{ObjectId, RecordSize};
 use weir_block::{Block, BlockMut};
 use weir_format::{BlockPtr, ObjectSlot, TreeRoot};
 
@@ -42,10 +42,20 @@ impl Pool {
         let Some((ptr, block)) = self.find_slots(table, index).await? else {
             return Ok(BlockMut::zeroed().freeze());
         };
-        for object in ObjectSlot::objects_in(index) {
-            self.root_in_slot(&ptr, &block, object)?;
-        }
+        self.check_slots(&ptr, index, &block)?;
         Ok(block)
+    }
+
+    /// Validates the slots of a block of the object table that was read from `ptr`.
+    ///
+    /// # Errors
+    /// `Damaged`: the pointer or a slot is invalid.
+    pub fn check_slots(&self, ptr: &BlockPtr, index: u64, block: &Block) -> Result<(), PoolError> {
+        self.check_record(ptr, RecordSize::BLOCK)?;
+        for object in ObjectSlot::objects_in(index) {
+            self.root_in_slot(ptr, block, object)?;
+        }
+        Ok(())
     }
 
     /// Reads a block of the object table, with its pointer; `None` if the table has no such block.
