@@ -29,6 +29,10 @@ pub(crate) const MOUNTS_MAX: usize = 64;
 /// Time within which a mount must answer a call or unmount. A call returns within 5 s.
 pub(crate) const MOUNT_LIMIT: Duration = Duration::from_secs(4);
 
+/// Time for which an unmount retries while the mount is in use: programs that look at all mounts,
+/// such as df and other servers, use each for a moment.
+const BUSY_LIMIT: Duration = Duration::from_millis(500);
+
 /// Interval between two looks at a mount that ends.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -160,10 +164,21 @@ fn stuck(mount: &Mount) -> ApiError {
 
 /// Unmounts a directory if its newest mount is a mount of Weir.
 fn unmount_own(directory: &Path, force: bool) -> io::Result<()> {
-    let all = weir_fuse::mounts()?;
-    match all.iter().rev().find(|mount| mount.directory == directory) {
-        Some(mount) if mount.is_weir => weir_fuse::unmount(directory, force),
-        // Another program unmounted it.
-        _ => Ok(()),
+    let start = Instant::now();
+    loop {
+        let all = weir_fuse::mounts()?;
+        let unmounted = match all.iter().rev().find(|mount| mount.directory == directory) {
+            Some(mount) if mount.is_weir => weir_fuse::unmount(directory, force),
+            // Another program unmounted it.
+            _ => Ok(()),
+        };
+        match unmounted {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && start.elapsed() < BUSY_LIMIT =>
+            {
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            unmounted => return unmounted,
+        }
     }
 }
