@@ -1,5 +1,5 @@
 # Each target but `run` is one call of `cargo xtask`; `cargo xtask --help` lists their options.
-.PHONY: run test check sim soak fuzz book e2e bench bench-peers bench-layouts bench-services cc
+.PHONY: run test check sim soak fuzz book release e2e bench bench-peers bench-layouts bench-services cc
 
 run: cc
 	@./run.sh
@@ -22,6 +22,10 @@ fuzz: cc
 # Builds the documentation as a book: target/book/index.html
 book: cc
 	@cargo xtask book
+
+# The program as it ships, with its debug information in a file of its own: target/release-files
+release: cc
+	@cargo xtask release
 
 e2e: cc
 	@cargo xtask e2e $(FILTER) $(if $(REPEAT),--repeat $(REPEAT))

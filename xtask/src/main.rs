@@ -19,6 +19,7 @@ mod licences;
 mod moved;
 mod packages;
 mod pictures;
+mod release;
 mod runner;
 mod setup;
 mod shipped;
@@ -54,6 +55,8 @@ enum Task {
     Pictures(pictures::Args),
     /// Build the documentation as a book in target/book and check its links.
     Book,
+    /// Build the program as it ships, with its debug information in a file of its own.
+    Release,
     /// Check the licences, names and sources of all dependencies.
     Licences,
     /// Run the checks before every commit: formatting, lints, tidy and the fast tests.
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Task::Moved(args) => moved::main(&args),
         Task::Pictures(args) => pictures::main(&args),
         Task::Book => book::main(),
+        Task::Release => release::main(),
         Task::Licences => licences::main(),
         Task::Check(args) => check::main(&args),
         Task::Test => test::main(),
