@@ -204,7 +204,8 @@ impl Volume {
     }
 }
 
-/// Returns a block of the open txg in which a part is replaced. `None`: the block is a hole.
+/// Returns the block at `offset` in the open txg, with `part` copied over its bytes there. `None`:
+/// the open txg makes the block a hole.
 fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     let (block, at) = (offset / BLOCK, (offset % BLOCK) as usize);
     match state.object.open.get(block) {

@@ -9,7 +9,7 @@
 //! - the live bytes found must equal the segment's counter, and each block must match its checksum;
 //!   otherwise the segment is left unchanged;
 //! - readers use the new address of a block only when the block is readable there; the old space is
-//!   reused no earlier than the space of a dead segment.
+//!   reused after as many commits as the space of a dead segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -468,8 +468,11 @@ impl Vdev {
     }
 
     /// Returns true if the scan may rewrite the wrong parity of a row now. If not, counts the row
-    /// for the second pass, which follows a commit. Blocks freed since the last commit are no
-    /// longer verified, are live again after a power failure, and may be bad on their own leg.
+    /// for the second pass, which follows a commit.
+    ///
+    /// The parity of a row with a block that was freed since the last commit must not change: the
+    /// scan does not verify this block, a power failure makes the block live again, and the parity
+    /// may be the only way to reconstruct it.
     async fn may_make_parity(
         &self,
         scope: &Scope<'_>,
