@@ -46,12 +46,19 @@ pub(super) struct LongTests {
 }
 
 /// Long end-to-end tests, each with the name of its piece.
-const LONG_TESTS: [(&str, LongTests); 2] = [
+const LONG_TESTS: [(&str, LongTests); 3] = [
     (
         "crash",
         LongTests {
             filter: "crash::flushed_changes_survive_sigkill",
             length: ("WEIR_CRASH_ROUNDS", "48"),
+        },
+    ),
+    (
+        "send",
+        LongTests {
+            filter: "send::streams_survive_kills_of_either_side",
+            length: ("WEIR_SEND_KILLS", "100"),
         },
     ),
     ("full", LongTests { filter: "weir::all::full::", length: ("WEIR_FULL_CYCLES", "24") }),

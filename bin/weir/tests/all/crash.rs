@@ -41,7 +41,7 @@ fn wait(milliseconds: u64) {
 #[test]
 fn flushed_changes_survive_sigkill() {
     let mut rng = Rng::from_env("WEIR_CRASH_SEED");
-    let rounds = std::env::var("WEIR_CRASH_ROUNDS").map_or(24, |text| text.parse().unwrap());
+    let rounds = std::env::var("WEIR_CRASH_ROUNDS").map_or(12, |text| text.parse().unwrap());
     let dirs = Dirs::new();
     // A small disk keeps imports fast: the intent log is a part of the disk, and an import reads
     // all of it.

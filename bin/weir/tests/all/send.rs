@@ -176,12 +176,13 @@ fn pump(pair: &mut Pair, line: &str, kill: Option<(bool, u64)>) -> (bool, u64) {
 }
 
 #[test]
-fn streams_survive_fifty_kills_of_either_side() {
+fn streams_survive_kills_of_either_side() {
+    let wanted = std::env::var("WEIR_SEND_KILLS").map_or(20, |text| text.parse().unwrap());
     let mut pair = Pair::new();
     let mut rng = Rng::new(41);
     pair.source().weir("volume create tank/v --size 48MiB").ok();
     let (mut kills, mut resumed, mut round) = (0, 0, 0);
-    while kills < 50 {
+    while kills < wanted {
         round += 1;
         change(pair.source(), &mut rng, if round == 1 { 200 } else { 60 });
         pair.source().weir(&format!("snapshot create tank/v@s{round}")).ok();
@@ -220,7 +221,7 @@ fn streams_survive_fifty_kills_of_either_side() {
         pair.same(&format!("tank/v@s{round}"), &format!("back/w@s{round}"));
     }
     eprintln!("{kills} kills in {round} rounds, {resumed} resumed after a MiB or more");
-    assert!(resumed >= 10, "{resumed} went on");
+    assert!(resumed >= wanted / 5, "{resumed} of {kills} resumed");
     for at in 1..=round {
         pair.same(&format!("tank/v@s{at}"), &format!("back/w@s{at}"));
     }
