@@ -84,6 +84,10 @@ pub const HOLE_RANGES_POOL_MAX: usize = 4 * HOLE_RANGES_MAX;
 /// ([`CLONE_PIECE_BLOCKS`]). A commit writes the nodes with these pointers in well under a second.
 pub const CLONE_BLOCKS_MAX: usize = 1 << 20;
 
+/// Maximum number of records that one record copy makes references. It holds the lock of the
+/// committer while it reads the nodes with the pointers of these records, at most six leaves.
+pub const COPY_RECORDS_MAX: u64 = 512;
+
 /// Number of blocks in one piece of a block clone: 1 GiB of data.
 pub const CLONE_PIECE_BLOCKS: u64 = 1 << 18;
 

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use weir_base::hash::HashMap;
 use weir_base::{ObjectId, RecordSize};
+use weir_dataset::LayerMemory;
 use weir_format::files::{Inode, InodeState};
 
 use crate::draft::reads::Reads;
@@ -24,8 +25,6 @@ use crate::policy::ReadTime;
 const SHARDS: usize = 64;
 /// Memory of an inode with its area and its lock, in bytes.
 const INODE_BYTES: u64 = 1536;
-/// Memory of the inodes of a filesystem until the server sets its share of the memory budget.
-const MEMORY_BYTES: u64 = 64 << 20;
 /// Maximum number of open handles of a filesystem.
 const OPENS_MAX: usize = 64 << 10;
 
@@ -136,8 +135,8 @@ type Shard = Mutex<HashMap<ObjectId, Arc<CachedInode>>>;
 /// The inodes in memory.
 pub(crate) struct InodeCache {
     shards: Vec<Shard>,
-    /// Maximum number of inodes in a part before it evicts the unused ones.
-    shard_inodes_max: AtomicUsize,
+    /// Limit of the memory. Inodes that clients have open may exceed it.
+    memory: LayerMemory,
     /// Number of open handles.
     opens: AtomicUsize,
 }
@@ -162,20 +161,15 @@ impl Drop for NewHandle<'_> {
 }
 
 impl InodeCache {
-    pub(crate) fn new() -> Self {
-        let cache = Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            shard_inodes_max: AtomicUsize::default(),
-            opens: AtomicUsize::default(),
-        };
-        cache.set_memory(MEMORY_BYTES);
-        cache
+    pub(crate) fn new(memory: LayerMemory) -> Self {
+        let shards = (0..SHARDS).map(|_| Shard::default()).collect();
+        Self { shards, memory, opens: AtomicUsize::default() }
     }
 
-    /// Sets the memory of the inodes. Inodes that clients have open may exceed it.
-    pub(crate) fn set_memory(&self, bytes: u64) {
-        let inodes = usize::try_from(bytes / INODE_BYTES).unwrap_or(usize::MAX) / SHARDS;
-        self.shard_inodes_max.store(inodes.max(1), Ordering::Relaxed);
+    /// Maximum number of inodes in a part before it evicts the unused ones.
+    fn shard_inodes_max(&self) -> usize {
+        let inodes = usize::try_from(self.memory.bytes() / INODE_BYTES).unwrap_or(usize::MAX);
+        (inodes / SHARDS).max(1)
     }
 
     /// Number of inodes in memory.
@@ -206,7 +200,7 @@ impl InodeCache {
         if let Some(known) = shard.get(&number) {
             return Arc::clone(known);
         }
-        if shard.len() >= self.shard_inodes_max.load(Ordering::Relaxed) {
+        if shard.len() >= self.shard_inodes_max() {
             shard.retain(|_, inode| {
                 let is_held = Arc::strong_count(inode) > 1 || Arc::strong_count(&inode.slot) > 1;
                 is_held || inode.is_open()

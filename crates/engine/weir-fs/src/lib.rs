@@ -34,7 +34,7 @@ pub use filesystem::state::{Filesystem, Now};
 pub use filesystem::statistics::Statistics;
 pub use filesystem::xattrs::XattrMode;
 pub use layout::{Layout, ROOT};
-pub use policy::{AtimePolicy, FreeingLimits};
+pub use policy::FreeingLimits;
 pub use readable::{ReadableData, ReadableEntries, ReadableInodes};
 pub use replay::FilesystemLayer;
 pub use rights::{Access, Credentials};

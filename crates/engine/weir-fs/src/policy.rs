@@ -1,21 +1,8 @@
-//! Settings of an open filesystem that a server chooses: atimes and the freeing of files.
+//! Settings of an open filesystem: atimes that only memory has, and the freeing of files.
 //!
 //! Invariant: no setting changes the content of the dataset by itself.
 
 use weir_format::files::TimeStamp;
-
-/// Rule by which reads set the atime of an inode.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AtimePolicy {
-    /// A read sets the atime if the atime is not after the last change, or is older than 24 hours
-    /// (mount option `relatime` of Linux).
-    #[default]
-    Relative,
-    /// No read sets the atime.
-    Off,
-    /// Each read sets the atime.
-    On,
-}
 
 /// Time of the last read that the inode in the dataset lacks.
 #[derive(Clone, Copy, Debug)]

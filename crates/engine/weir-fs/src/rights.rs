@@ -206,6 +206,8 @@ mod tests {
             nlink: 1,
             uid: 1,
             gid: 20,
+            project: 0,
+            flags: 0,
             size: 0,
             blocks: 0,
             device: 0,

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::value::{Kind, Limit, MountPoint, Refreservation, Value};
+use super::value::{AtimePolicy, Kind, Limit, MountPoint, Refreservation, Value};
 use crate::compression::Compression;
 use crate::names::PropertyOf;
 
@@ -244,6 +244,15 @@ pub const MOUNTPOINT: Key<MountPoint> = Key::new(&Property {
     )
 });
 
+/// Row of `atime`: the rule by which reads set the time of the last read of a file.
+pub const ATIME: Key<AtimePolicy> = Key::new(&set::<AtimePolicy>(
+    8,
+    "atime",
+    "relative, on, off; only of filesystems",
+    "relative",
+    "whether reads set the time of the last read of a file; relative: at most once a day",
+));
+
 /// All properties, in the order in which they are displayed.
 pub static TABLE: &[&Property] = &[
     &shown("type", Kind::Word, &[POOL, VOLUME, SNAPSHOT], TYPES),
@@ -317,6 +326,7 @@ pub static TABLE: &[&Property] = &[
     DEDUPE.row,
     READ_ONLY.row,
     MOUNTPOINT.row,
+    ATIME.row,
 ];
 
 #[cfg(test)]

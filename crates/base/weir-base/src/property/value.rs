@@ -163,6 +163,47 @@ impl Value for Refreservation {
     }
 }
 
+/// Value of `atime`: the rule by which reads set the time of the last read of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtimePolicy {
+    /// No read sets the atime.
+    Off,
+    /// Each read sets the atime.
+    On,
+    /// A read sets the atime if the atime is not after the last change, or is older than 24 hours
+    /// (mount option `relatime` of Linux).
+    #[default]
+    Relative,
+}
+
+impl AtimePolicy {
+    /// All values, each at the index of its code in on-disk records.
+    const ALL: [(Self, &str); 3] =
+        [(Self::Off, "off"), (Self::On, "on"), (Self::Relative, "relative")];
+}
+
+impl Value for AtimePolicy {
+    const KIND: Kind = Kind::Word;
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(value, _)| *value)
+    }
+
+    fn show(&self) -> String {
+        let (_, name) = Self::ALL[*self as usize];
+        name.to_owned()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        vec![*self as u8]
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let [code] = bytes else { return None };
+        Self::ALL.get(usize::from(*code)).map(|(value, _)| *value)
+    }
+}
+
 /// Maximum length of a mount point: records store at most 256 bytes of properties of the table.
 pub const MOUNTPOINT_BYTES_MAX: usize = 160;
 

@@ -150,6 +150,11 @@ impl Engine {
         for part in frozen.iter_mut().filter(|part| !part.clones.is_empty()) {
             self.take_references(&mut out, part).await?;
         }
+        for part in &mut frozen {
+            if let Some(objects) = part.objects.as_mut().filter(|_| !part.is_destroyed) {
+                self.add_references(&mut out, objects).await?;
+            }
+        }
         let mut written = Vec::new();
         for part in frozen {
             written.push(self.write_out(&mut out, part).await?);
@@ -203,7 +208,8 @@ impl Engine {
             is_gone: false,
             data_blocks,
             charge,
-            cloned_bytes: part.clones.iter().map(BlockClone::weight).sum(),
+            cloned_bytes: part.clones.iter().map(BlockClone::weight).sum::<u64>()
+                + objects.map_or(0, |objects| objects.referenced_bytes),
             changed: table.is_some()
                 || part.objects.is_some()
                 || !part.cloned.is_empty()

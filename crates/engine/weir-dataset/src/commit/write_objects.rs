@@ -18,10 +18,11 @@ use weir_format::{
     BlockOwner, BlockPtr, DatasetRecord, ObjectSlot, PtrKind, SegmentClass, TreeRoot,
 };
 use weir_pool::{
-    Change, Delta, NewContents, PlantedBug, PoolError, RawRecord, Tree, TreeKind, WriteOut,
+    Change, Delta, NewContents, PlantedBug, PoolError, RawRecord, Sharing, Tree, TreeKind, WriteOut,
 };
 
 use crate::commit::write_table::StoredAs;
+use crate::objects::dirty::DirtyTable;
 use crate::objects::object_set::{DirtyObject, NewSlot, ObjectChanges};
 use crate::state::damage::changed_records;
 use crate::state::engine::Engine;
@@ -33,14 +34,29 @@ pub(crate) struct FrozenObjects {
     pub(crate) changes: Arc<ObjectChanges>,
     /// Committed content of the blocks of the object table that the changes rewrite.
     slot_blocks: BTreeMap<u64, Block>,
+    /// Result of [`Engine::add_references`].
+    referenced: BTreeMap<ObjectId, Referenced>,
+}
+
+/// Records of an object that the txg makes references to stored records.
+#[derive(Default)]
+struct Referenced {
+    /// Changes of the tree.
+    changes: Vec<Change>,
+    /// Copies of records whose blocks have no room for another reference.
+    copies: DirtyTable,
 }
 
 /// Freezes the changes of a dataset with many objects. `None` if the dataset has no changes.
 pub(crate) fn freeze_objects(state: &State) -> Option<FrozenObjects> {
     let set = state.objects.as_ref()?;
     let changes = Arc::clone(set.syncing.as_ref()?);
-    Some(FrozenObjects { changes, slot_blocks: set.slot_blocks.clone() })
+    let (slot_blocks, referenced) = (set.slot_blocks.clone(), BTreeMap::new());
+    Some(FrozenObjects { changes, slot_blocks, referenced })
 }
+
+/// A changed object: number, record size, committed root, and changes.
+type Changed<'a> = (ObjectId, RecordSize, TreeRoot, &'a DirtyObject);
 
 /// Result of the write-out of a dataset with many objects.
 pub(crate) struct WrittenObjects {
@@ -52,6 +68,45 @@ pub(crate) struct WrittenObjects {
 }
 
 impl Engine {
+    /// Counts the references that a txg adds to stored records, before the txg frees anything. The
+    /// txg stores a copy of a record whose blocks have no room for another reference.
+    ///
+    /// # Errors
+    /// The txg has failed.
+    #[boxed(?Send)]
+    pub(crate) async fn add_references(
+        &self,
+        out: &mut WriteOut<'_>,
+        frozen: &mut FrozenObjects,
+    ) -> Result<(), PoolError> {
+        let pool = &self.core.pool;
+        let FrozenObjects { changes, referenced, .. } = frozen;
+        for (object, dirty) in changes.objects.iter().filter(|(_, d)| !d.references.is_empty()) {
+            let size = dirty.size.expect("a reference has a record size");
+            let all = Sharing::of(dirty.references.values());
+            let fits = pool.check_share(&all).await.is_ok();
+            if fits {
+                out.share(&all).await?;
+            }
+            let of_object: &mut Referenced = referenced.entry(*object).or_default();
+            for (record, ptr) in &dirty.references {
+                let one = Sharing::of([ptr]);
+                if fits || pool.check_share(&one).await.is_ok() {
+                    if !fits {
+                        out.share(&one).await?;
+                    }
+                    of_object.changes.push(Change::one(*record, ptr.shared_in(out.txg)));
+                    continue;
+                }
+                let blocks = pool.read_record(ptr).await?;
+                for (at, block) in (size.first_block(*record)..).zip(blocks.iter()) {
+                    of_object.copies.write(at, block.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the changed objects and their slots, and sets the new root of the object table in
     /// `record`.
     #[boxed(?Send)]
@@ -76,6 +131,8 @@ impl Engine {
             let old = ObjectSlot::read(block, *object).expect("the change checked the slot");
             let size = dirty.size.unwrap_or(old.record_size);
             let wrote = (*object, size, old.root, dirty);
+            let referenced = frozen.referenced.get(object);
+            let wrote = (wrote, referenced);
             let wrote = self.write_object(out, volume, record, wrote, &mut changed, versions);
             let (root, gained) = wrote.await?;
             delta += gained;
@@ -122,15 +179,20 @@ impl Engine {
         out: &mut WriteOut<'_>,
         volume: &Volume,
         record: &DatasetRecord,
-        (object, size, root, dirty): (ObjectId, RecordSize, TreeRoot, &DirtyObject),
+        ((object, size, root, dirty), referenced): (Changed<'_>, Option<&Referenced>),
         changed: &mut Vec<(ObjectId, Vec<Range<u64>>)>,
         versions: &FrozenVersions,
     ) -> Result<(TreeRoot, Delta), PoolError> {
-        if dirty.table.is_empty() {
+        if dirty.table.is_empty() && referenced.is_none() {
             return Ok((root, Delta::default()));
         }
         let stored_as = StoredAs { object, size };
         let mut changes = self.write_table(out, volume, record, stored_as, &dirty.table).await?;
+        if let Some(Referenced { changes: references, copies }) = referenced {
+            changes.extend(self.write_table(out, volume, record, stored_as, copies).await?);
+            changes.extend_from_slice(references);
+            changes.sort_unstable_by_key(|change| change.start);
+        }
         // Shorten holes that extend beyond the last record, so that the tree does not grow for
         // them.
         let is_data = |change: &&Change| change.to != NewContents::Pointer(BlockPtr::HOLE);

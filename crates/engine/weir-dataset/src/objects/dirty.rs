@@ -84,6 +84,13 @@ impl DirtyTable {
         replaced
     }
 
+    /// Drops the changes of a range. Returns the number of data blocks that were dropped.
+    pub(crate) fn forget(&mut self, range: Range<u64>) -> usize {
+        let dropped = self.blocks.remove(&range);
+        self.holes.remove(range);
+        dropped
+    }
+
     /// Numbers of the data blocks inside a range, unordered.
     pub(crate) fn data_within(&self, range: &Range<u64>) -> Vec<u64> {
         self.blocks.within(range)

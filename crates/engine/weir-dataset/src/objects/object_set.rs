@@ -1,6 +1,6 @@
-//! Object set: the changes of a dataset with many objects that no txg has committed.
+//! Object set: uncommitted changes of a dataset with many objects.
 //!
-//! The lock of the dataset's `State` protects it. `volume::objects` adds changes,
+//! The lock of the dataset's `State` protects the set. `volume::objects` adds changes,
 //! `commit::write_objects` writes them out.
 //!
 //! Invariants:
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
-use weir_format::{NODE_SHIFT, ObjectSlot, TreeRoot};
+use weir_format::{BlockPtr, NODE_SHIFT, ObjectSlot, TreeRoot};
 use weir_pool::PlantedBug;
 
 use crate::objects::dirty::{Dirty, DirtyTable};
@@ -25,9 +25,19 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Number of changed leaves whose entries take about as much memory as a block.
 const LEAVES_OF_BLOCK: usize = 64;
+/// Number of references to records that take about as much memory as a block.
+const REFERENCES_OF_BLOCK: usize = 32;
+/// Maximum bytes that one reference adds to the reference tables.
+const COUNT_BYTES: u64 = 8;
 
 /// Bytes of an object slot that belong to the layer above the engine.
 pub type SlotBody = [u8; ObjectSlot::BODY_BYTES];
+
+/// A record of the last committed txg. It stays where it is until the open txg is committed.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredRecord {
+    pub(crate) ptr: BlockPtr,
+}
 
 /// Change of one object.
 #[derive(Clone, Debug)]
@@ -42,6 +52,19 @@ pub enum ObjectChange {
         record: u64,
         /// Content, as many blocks as a record has.
         blocks: Vec<Block>,
+    },
+    /// Makes a record a reference to a stored record. [`Volume::copy_records`] creates this change.
+    ///
+    /// [`Volume::copy_records`]: crate::Volume::copy_records
+    Refer {
+        /// The object.
+        object: ObjectId,
+        /// Record size of the object, and of the stored record.
+        size: RecordSize,
+        /// Number of the record.
+        record: u64,
+        /// The stored record.
+        to: StoredRecord,
     },
     /// Makes records holes. The range may extend beyond the last record of the object.
     Zero {
@@ -74,10 +97,16 @@ impl ObjectChange {
     pub fn object(&self) -> ObjectId {
         match self {
             Self::Write { object, .. }
+            | Self::Refer { object, .. }
             | Self::Zero { object, .. }
             | Self::SetSlot { object, .. }
             | Self::Remove { object } => *object,
         }
+    }
+
+    /// Leaf of the record of a reference.
+    fn leaf(&self) -> Option<u64> {
+        if let Self::Refer { record, .. } = self { Some(record >> NODE_SHIFT) } else { None }
     }
 }
 
@@ -97,6 +126,8 @@ pub(crate) struct DirtyObject {
     /// Record size; `None` if only the slot becomes unused.
     pub(crate) size: Option<RecordSize>,
     pub(crate) table: DirtyTable,
+    /// Records that become references to stored records. `table` has no change of these records.
+    pub(crate) references: BTreeMap<u64, BlockPtr>,
     pub(crate) slot: NewSlot,
     /// Leaves of the object's tree with a changed record. `ObjectChanges::charge` includes each
     /// leaf with the nodes above it.
@@ -111,6 +142,8 @@ pub(crate) struct ObjectChanges {
     pub(crate) charge: u64,
     /// Memory of the changes in blocks: the sum of [`DirtyObject::memory_blocks`].
     pub(crate) blocks: u64,
+    /// Bytes of the records to which the txg adds references. They count towards the quota.
+    pub(crate) referenced_bytes: u64,
 }
 
 /// Upper bounds of what a call adds to the open txg.
@@ -120,6 +153,8 @@ pub(crate) struct Added {
     pub(crate) blocks: u64,
     /// Space for writing the changes, in bytes.
     pub(crate) cost: u64,
+    /// Bytes of the records to which the call adds references.
+    pub(crate) referenced_bytes: u64,
 }
 
 impl ObjectChanges {
@@ -128,16 +163,26 @@ impl ObjectChanges {
     pub(crate) fn bound(&self, changes: &[ObjectChange], table_height: u8) -> Added {
         let mut added = Added::default();
         let mut stored = 0;
+        // Object and leaf of the change before, which counted the slot and the nodes of this leaf. A
+        // copy has many references in one leaf.
+        let mut last: Option<(ObjectId, Option<u64>)> = None;
         for change in changes {
             let known = self.objects.get(&change.object());
+            let last = last.replace((change.object(), change.leaf()));
+            let last = last.filter(|_| matches!(change, ObjectChange::Refer { .. }));
             let mut nodes = 0;
-            if known.is_none() {
+            if known.is_none() && last.is_none_or(|(object, _)| object != change.object()) {
                 stored += 1;
                 nodes += u64::from(table_height);
             }
             let records = match change {
                 ObjectChange::Write { record, blocks, .. } => {
                     stored += blocks.len() as u64;
+                    Some(record..record)
+                }
+                ObjectChange::Refer { record, size, .. } => {
+                    added.cost += COUNT_BYTES;
+                    added.referenced_bytes += size.bytes() as u64;
                     Some(record..record)
                 }
                 ObjectChange::Zero { records, .. } => Some(&records.start..&records.end),
@@ -149,7 +194,8 @@ impl ObjectChanges {
                 // One more range of holes, or a step in the number of leaves.
                 added.blocks += 1;
                 let leaf = record >> NODE_SHIFT;
-                let is_known = known.is_some_and(|known| known.leaves.contains(&leaf));
+                let is_known = known.is_some_and(|known| known.leaves.contains(&leaf))
+                    || last == Some((change.object(), Some(leaf)));
                 nodes += if is_known { 0 } else { u64::from(TreeRoot::HEIGHT_MAX) };
             }
             added.cost += nodes * BLOCK;
@@ -168,12 +214,20 @@ impl ObjectChanges {
             ObjectChange::Write { size, record, blocks, .. } => {
                 object.note(size, [record]);
                 assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
+                object.references.remove(&record);
                 for (at, block) in (size.first_block(record)..).zip(blocks) {
                     object.table.write(at, block);
                 }
             }
+            ObjectChange::Refer { size, record, to, .. } => {
+                object.note(size, [record]);
+                object.table.forget(size.blocks_of(&(record..record + 1)));
+                object.references.insert(record, to.ptr);
+                self.referenced_bytes += size.bytes() as u64;
+            }
             ObjectChange::Zero { size, records, .. } => {
                 object.note(size, [records.start, records.end]);
+                object.forget_references(&records);
                 let blocks = size.first_block(records.start)..size.first_block(records.end);
                 object.table.zero(blocks);
             }
@@ -182,12 +236,14 @@ impl ObjectChanges {
                 let is_reused = matches!(object.slot, NewSlot::Unused);
                 if is_reused && bug == PlantedBug::ReusedSlotKeepsRecords {
                     object.table = DirtyTable::default();
+                    object.references.clear();
                 }
                 object.slot = NewSlot::Set(body);
             }
             ObjectChange::Remove { .. } => {
                 let all = RecordSize::all().next_back().expect("there are several");
                 object.table.zero(0..all.first_block(TreeRoot::BLOCKS_MAX));
+                object.references.clear();
                 object.leaves.clear();
                 object.size = None;
                 object.slot = NewSlot::Unused;
@@ -205,7 +261,22 @@ impl DirtyObject {
     /// object could fill the memory.
     pub(crate) fn memory_blocks(&self) -> u64 {
         let (data, holes) = (self.table.data_blocks(), self.table.hole_ranges());
-        (1 + data + holes.saturating_sub(1) + self.leaves.len() / LEAVES_OF_BLOCK) as u64
+        let references = self.references.len() / REFERENCES_OF_BLOCK;
+        let leaves = self.leaves.len() / LEAVES_OF_BLOCK;
+        (1 + data + holes.saturating_sub(1) + references + leaves) as u64
+    }
+
+    /// Returns the stored record to which the txg makes a record a reference. `Some(None)`: the txg
+    /// changes the record otherwise.
+    #[expect(clippy::option_option, reason = "unchanged, changed and referenced are three cases")]
+    pub(crate) fn reference(&self, size: RecordSize, record: u64) -> Option<Option<BlockPtr>> {
+        let changed = || self.table.get(size.first_block(record)).map(|_| None);
+        self.references.get(&record).map(|ptr| Some(*ptr)).or_else(changed)
+    }
+
+    fn forget_references(&mut self, records: &Range<u64>) {
+        let gone: Vec<u64> = self.references.range(records.clone()).map(|(at, _)| *at).collect();
+        gone.iter().for_each(|record| _ = self.references.remove(record));
     }
 
     fn note<const N: usize>(&mut self, size: RecordSize, records: [u64; N]) {
@@ -247,6 +318,17 @@ impl ObjectSet {
     /// Returns the uncommitted content of a block; `None` if the block has no change.
     pub(crate) fn dirty(&self, object: ObjectId, block: u64) -> Option<Dirty> {
         self.newest(object, |object| object.table.get(block))
+    }
+
+    /// Returns the stored record to which an uncommitted change makes a record a reference; `None`
+    /// if the newest change of the record is another one, or the record has no change.
+    pub(crate) fn reference(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        record: u64,
+    ) -> Option<BlockPtr> {
+        self.newest(object, |object| object.reference(size, record)).flatten()
     }
 
     /// Returns the uncommitted slot of an object: record size and body. `None`: the slot has no
@@ -298,13 +380,12 @@ impl ObjectSet {
         self.slot_blocks.retain(|index, _| needed.contains(index));
     }
 
-    /// Discards the changes of the open txg. Returns their charge and number of blocks.
-    pub(crate) fn discard_open(&mut self) -> (u64, u64) {
+    /// Discards the changes of the open txg, and returns them.
+    pub(crate) fn discard_open(&mut self) -> ObjectChanges {
         assert!(self.syncing.is_none(), "the caller holds the committer's lock");
         self.slot_blocks.clear();
         self.log.clear();
-        let ObjectChanges { charge, blocks, .. } = std::mem::take(&mut self.open);
-        (charge, blocks)
+        std::mem::take(&mut self.open)
     }
 }
 
@@ -329,7 +410,8 @@ mod tests {
         assert!(set.slot_blocks.keys().eq([1, 2].iter()), "blocks of objects 5 and 9");
         assert!(set.publish([(1, zeros())]).is_some());
         assert!(set.slot_blocks.keys().eq([2].iter()));
-        assert_eq!(set.discard_open(), (0, 2));
+        let discarded = set.discard_open();
+        assert_eq!((discarded.charge, discarded.blocks), (0, 2));
         assert!(set.slot_blocks.is_empty());
     }
 

@@ -21,7 +21,7 @@ use crate::commit::directory::Directory;
 use crate::commit::replay::refuse_logged_for_unread;
 use crate::commit::replay_objects::{NoLayer, ObjectLayer, refuse_unknown_layers};
 use crate::error::DatasetError;
-use crate::state::engine::{DIRTY_PERCENT, Engine, EngineOptions, HINT_BYTES_MAX, HINT_SHARE};
+use crate::state::engine::{Engine, EngineOptions, HINT_BYTES_MAX, HINT_SHARE};
 use crate::state::mark::Mark;
 use crate::state::scan_requests::ScanDesk;
 use crate::state::shared::{Core, PoolOwn};
@@ -126,7 +126,7 @@ impl Engine {
         let is_renamed = |record: &DatasetRecord| renamed.contains(&record.id);
         let (_, next_dataset) = pool.datasets();
         pool.set_hint_bytes((options.memory_bytes / HINT_SHARE).min(HINT_BYTES_MAX));
-        let core = Arc::new(Core::new(pool, options.memory_bytes / 100 * DIRTY_PERCENT));
+        let core = Arc::new(Core::new(pool, options.memory_bytes));
         let (volumes, others): (Vec<_>, Vec<_>) =
             records.into_iter().partition(|r| matches!(r.kind, DatasetKind::Volume(_)));
         let (mut snapshots, bookmarks): (Vec<_>, Vec<_>) =

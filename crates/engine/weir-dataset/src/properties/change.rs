@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::names::PropertyOf;
-use weir_base::property::{Key, Kind, MOUNTPOINT, Property, REFRESERVATION, Refreservation, Value};
+use weir_base::property::{
+    ATIME, Key, Kind, MOUNTPOINT, Property, REFRESERVATION, Refreservation, Value,
+};
 use weir_format::{
     Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX, USER_VALUE_BYTES_MAX,
 };
@@ -101,16 +103,15 @@ impl PropertyChange {
     }
 }
 
-/// Refuses a mount point of a volume. `has_objects`: the dataset is a filesystem.
-fn check_mountpoint(
-    name: &str,
-    properties: &Properties,
-    has_objects: bool,
-) -> Result<(), DatasetError> {
-    if has_objects || properties.get(MOUNTPOINT).is_none_or(|at| at.0.is_none()) {
-        return Ok(());
-    }
-    let why = "is a volume, and only filesystems have a mountpoint".to_owned();
+/// Refuses properties of filesystems on a volume. `has_objects`: the dataset is a filesystem.
+fn check_kind(name: &str, properties: &Properties, has_objects: bool) -> Result<(), DatasetError> {
+    let has_mountpoint = properties.get(MOUNTPOINT).is_some_and(|at| at.0.is_some());
+    let why = match properties.get(ATIME) {
+        _ if has_objects => return Ok(()),
+        _ if has_mountpoint => "is a volume, and only filesystems have a mountpoint".to_owned(),
+        Some(_) => "is a volume, and only filesystems have an atime".to_owned(),
+        None => return Ok(()),
+    };
     Err(DatasetError::Unfit { name: name.to_owned(), why })
 }
 
@@ -233,8 +234,9 @@ impl Engine {
             }
             change.apply(&mut after, size);
         }
-        let has_objects = volume.as_ref().is_some_and(|volume| volume.object_layer().is_some());
-        check_mountpoint(&name, &after, has_objects)?;
+        // Filesystems inherit properties from their pool.
+        let has_objects = volume.as_ref().is_none_or(|volume| volume.object_layer().is_some());
+        check_kind(&name, &after, has_objects)?;
         check_user(&name, &after)?;
         self.check_reservations(name, &before, &after, size)?;
         Ok(Planned { volume, snapshot, before, after })
@@ -251,7 +253,7 @@ impl Engine {
         let mut after = before.clone();
         changes.iter().for_each(|change| change.apply(&mut after, size));
         // A dataset with objects has no size.
-        check_mountpoint(&name, &after, size.bytes == 0)?;
+        check_kind(&name, &after, size.bytes == 0)?;
         check_user(&name, &after)?;
         self.check_reservations(name, &before, &after, size)?;
         Ok(after)

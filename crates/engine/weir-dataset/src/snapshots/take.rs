@@ -601,9 +601,10 @@ impl Engine {
         }
         self.core.sub_dirty(table.data_blocks() as u64);
         if let Some(objects) = &mut state.objects {
-            let (charge, blocks) = objects.discard_open();
-            self.core.uncharge(charge);
-            self.core.sub_dirty(blocks);
+            let discarded = objects.discard_open();
+            self.core.uncharge(discarded.charge);
+            self.core.sub_dirty(discarded.blocks);
+            state.cloning_bytes -= discarded.referenced_bytes;
         }
         // Log none of this txg's changes: a replay would apply them to the replaced tree.
         state.object.log.drop_until(self.core.open_txg());

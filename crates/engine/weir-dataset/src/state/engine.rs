@@ -18,17 +18,13 @@ use weir_format::{Compression, DatasetState};
 use weir_pool::{LateDisk, PlantedBug, Pool, PoolOptions};
 
 use crate::error::DatasetError;
+use crate::state::layer_memory::CACHE_PERCENT;
 use crate::state::outcome::Outcome;
 use crate::state::replacement::PendingReplacement;
 use crate::state::scan_requests::ScanDesk;
 use crate::state::shared::Core;
 use crate::state::traffic::Traffic;
 use crate::state::volume::Volume;
-
-/// Parts of the engine's memory budget in percent: caches, and dirty data. Buffers in flight, log
-/// queues and the program use the rest.
-const CACHE_PERCENT: u64 = 38;
-pub(crate) const DIRTY_PERCENT: u64 = 42;
 
 /// The dedupe index can use at most the memory budget divided by this number. A non-empty index
 /// takes its memory from the caches.
@@ -135,12 +131,6 @@ impl Engine {
     /// Bytes of the pool that client data cannot use.
     pub fn reserve_bytes(&self) -> u64 {
         self.core.reserve_bytes()
-    }
-
-    /// Changes the budget of this pool's dirty data and caches.
-    pub fn set_memory(&self, bytes: u64) {
-        self.core.pool.set_cache_bytes(bytes / 100 * CACHE_PERCENT);
-        self.core.set_dirty_max(bytes / 100 * DIRTY_PERCENT);
     }
 
     /// Sets the maximum RAM of the dedupe index, and empties the index.

@@ -4,6 +4,7 @@ pub(crate) mod block_clone;
 pub(crate) mod damage;
 pub(crate) mod directory_losses;
 pub(crate) mod engine;
+pub(crate) mod layer_memory;
 pub(crate) mod limits;
 pub(crate) mod mark;
 pub(crate) mod outcome;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::RwLock;
 use tokio::sync::{Mutex, Notify};
 use weir_base::limits::{LOG_TOTAL_BYTES_MIN, REUSE_AFTER_TXGS};
-use weir_base::property::{COMPRESSION, DEDUPE, Key, READ_ONLY, Value};
+use weir_base::property::{ATIME, AtimePolicy, COMPRESSION, DEDUPE, Key, READ_ONLY, Value};
 use weir_base::{BLOCK_BYTES, RecordSize, Txg};
 use weir_format::{Compression, DatasetKind, NODE_FANOUT, PoolRecord, Properties, TreeRoot};
 use weir_pool::{LostOwners, Pool, PoolError};
@@ -25,6 +25,7 @@ use crate::error::DatasetError;
 use crate::objects::log_bytes::LogTotal;
 use crate::objects::record::VolumeSize;
 use crate::state::directory_losses::DirectoryLosses;
+use crate::state::layer_memory::MemorySplit;
 use crate::state::limits::OVERWRITE_BYTES;
 use crate::state::pressure::Pressure;
 use crate::state::properties::effective;
@@ -176,6 +177,7 @@ pub(crate) struct Core {
     /// Signals commit progress. `Notify` wakes waiters in FIFO order. Within a tokio runtime a
     /// `watch` picks one at random, which would make simulations unreplayable.
     news: Notify,
+    pub(crate) memory: MemorySplit,
     /// Memory of the log queues of all datasets.
     pub(crate) log_total: Arc<LogTotal>,
     /// Held by the task that writes the intent log. Changes of tasks that wait for this lock are
@@ -186,7 +188,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(pool: Pool, dirty_bytes_max: u64) -> Self {
+    pub(crate) fn new(pool: Pool, memory_bytes: u64) -> Self {
         let committed = pool.committed_txg();
         let core = Self {
             open_txg: AtomicU64::new(committed.next().0),
@@ -213,12 +215,13 @@ impl Core {
             wake_committer: Notify::new(),
             progress: parking_lot::Mutex::new(Progress { committed, poisoned: false }),
             news: Notify::new(),
+            memory: MemorySplit::default(),
             log_total: Arc::new(LogTotal::new(0)),
             log_writer: Mutex::new(()),
             committer: Mutex::new(()),
             pool,
         };
-        core.set_dirty_max(dirty_bytes_max);
+        core.set_memory(memory_bytes);
         core.measure_space();
         core
     }
@@ -346,6 +349,11 @@ impl Core {
     /// True if a volume on which `properties` are set refuses writes.
     pub(crate) fn is_read_only(&self, properties: &Properties) -> bool {
         self.effective(READ_ONLY, properties)
+    }
+
+    /// Rule for the atimes of a filesystem on which `properties` are set.
+    pub(crate) fn atime_policy(&self, properties: &Properties) -> AtimePolicy {
+        self.effective(ATIME, properties)
     }
 
     /// Effective value of a property for a volume on which `properties` are set.

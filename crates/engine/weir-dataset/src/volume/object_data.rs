@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
+use weir_base::property::AtimePolicy;
 use weir_base::{ObjectId, RecordSize, Txg};
 use weir_format::{BlockPtr, ObjectTable, TreeRoot};
 use weir_pool::{PlantedBug, Tree};
@@ -41,8 +42,10 @@ impl Overlay {
         let blocks = size.blocks_of(records);
         let data = object.table.data_within(&blocks);
         let holes = object.table.holes_within(blocks);
+        let written = data.into_iter().map(|block| size.record_of(block));
+        let referenced = object.references.range(records.clone()).map(|(record, _)| *record);
         Self {
-            data: data.into_iter().map(|block| size.record_of(block)).collect(),
+            data: written.chain(referenced).collect(),
             holes: holes.map(|range| size.touched(&range)).collect(),
         }
     }
@@ -113,6 +116,11 @@ impl Volume {
         // A crash loses at most two txgs.
         const LOST_TXGS_MAX: u64 = 4;
         Txg(self.core.open_txg().0 + LOST_TXGS_MAX * self.core.pool.import_number())
+    }
+
+    /// Rule by which reads set the time of the last read of a file.
+    pub fn atime_policy(&self) -> AtimePolicy {
+        self.core.atime_policy(&self.state.lock().record.properties)
     }
 
     /// Bytes of the layer above the engine; `None` for a volume.

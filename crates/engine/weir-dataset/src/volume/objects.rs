@@ -12,7 +12,7 @@ use async_recursion::async_recursion as boxed;
 use weir_base::{ObjectId, RecordSize};
 use weir_block::Block;
 use weir_format::log::OBJECT_TYPE_MIN;
-use weir_format::{OBJECTS_MAX, ObjectSlot, TreeRoot};
+use weir_format::{BlockPtr, OBJECTS_MAX, ObjectSlot, TreeRoot};
 use weir_pool::{PoolError, RecordPart, Tree};
 
 use crate::error::DatasetError;
@@ -27,6 +27,8 @@ use crate::volume::read::{RESTARTS_MAX, restarted};
 enum Found {
     Data(Vec<Block>),
     Hole,
+    /// A reference to a stored record.
+    Stored(BlockPtr),
     /// No change in memory: the record is in the committed trees below this root of the object
     /// table.
     Tree(TreeRoot),
@@ -46,7 +48,7 @@ pub(crate) enum By {
 }
 
 /// Result of an attempt to change objects.
-enum Tried {
+pub(crate) enum Tried {
     Done,
     /// A commit replaced the object table meanwhile: try again with the new table.
     Replaced,
@@ -96,26 +98,37 @@ impl Volume {
         assert!(changes.iter().all(is_object), "slots have numbers of objects");
         let mut tries = 0;
         loop {
-            self.core.pool.check_alive()?;
-            let (table, missing) = self.missing_slots(&changes, &by)?;
-            let mut read = Vec::new();
-            for index in missing {
-                match self.core.pool.slot_block(table, index).await {
-                    Ok(block) => read.push((index, block)),
-                    // A commit replaced the object table: begin again.
-                    Err(PoolError::NoSegment { .. }) if tries < RESTARTS_MAX => break,
-                    Err(error) => {
-                        let failed = Err(DatasetError::from(error));
-                        return self.noted_object(ObjectId::TABLE, index..index + 1, failed).await;
-                    }
-                }
-            }
-            match self.try_change(table, read, &mut changes, &mut by)? {
+            match self.change_once(&mut changes, &mut by, tries < RESTARTS_MAX).await? {
                 Tried::Done => return Ok(()),
                 Tried::Replaced => tries += 1,
                 Tried::Full => self.wait_for_room().await?,
             }
         }
+    }
+
+    /// Tries to apply the changes. `may_restart`: a commit that replaces the object table is no
+    /// error.
+    pub(crate) async fn change_once(
+        &self,
+        changes: &mut Vec<ObjectChange>,
+        by: &mut By,
+        may_restart: bool,
+    ) -> Result<Tried, DatasetError> {
+        self.core.pool.check_alive()?;
+        let (table, missing) = self.missing_slots(changes, by)?;
+        let mut read = Vec::new();
+        for index in missing {
+            match self.core.pool.slot_block(table, index).await {
+                Ok(block) => read.push((index, block)),
+                // A commit replaced the object table: begin again.
+                Err(PoolError::NoSegment { .. }) if may_restart => break,
+                Err(error) => {
+                    let failed = Err(DatasetError::from(error));
+                    return self.noted_object(ObjectId::TABLE, index..index + 1, failed).await;
+                }
+            }
+        }
+        self.try_change(table, read, changes, by)
     }
 
     /// Applies the changes if `table` is still the root of the object table. `read` has blocks that
@@ -150,6 +163,7 @@ impl Volume {
             return admitted.map(|_| Tried::Full);
         }
         self.add_objects(set, std::mem::take(changes), added.cost);
+        state.cloning_bytes += added.referenced_bytes;
         self.queue_change(&mut state, std::mem::replace(by, By::Client));
         Ok(Tried::Done)
     }
@@ -218,7 +232,8 @@ impl Volume {
 
     /// Returns true if a call may join the open txg, and false if it must wait for a commit.
     fn admit_objects(&self, state: &State, added: Added) -> Result<bool, DatasetError> {
-        Ok(self.fits_quota(state, added.cost)? && self.fits_pool(added.blocks, added.cost)?)
+        let fits = self.fits_quota(state, added.cost + added.referenced_bytes)?;
+        Ok(fits && self.fits_pool(added.blocks, added.cost)?)
     }
 
     fn add_objects(&self, set: &mut ObjectSet, changes: Vec<ObjectChange>, cost: u64) {
@@ -245,6 +260,7 @@ impl Volume {
         let read = restarted(async || match self.find_record(object, size, record)? {
             Found::Data(blocks) => Ok(Some(blocks)),
             Found::Hole => Ok(None),
+            Found::Stored(ptr) => Ok(self.read_pointer(ptr, size).await?),
             Found::Tree(table) => Ok(self.read_stored(table, object, (size, record)).await?),
         });
         self.noted_object(object, record..record + 1, read.await).await
@@ -259,6 +275,9 @@ impl Volume {
         let state = self.state.lock();
         self.check(&state, 0, 0)?;
         let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
+        if let Some(ptr) = set.reference(object, size, record) {
+            return Ok(Found::Stored(ptr));
+        }
         let first = size.first_block(record);
         let blocks = (first..first + size.blocks()).map(|block| set.dirty(object, block));
         let mut data = Vec::new();
@@ -281,6 +300,15 @@ impl Volume {
         let pool = &self.core.pool;
         let root = pool.object_root(table, object).await?;
         let ptr = Tree::new(pool, root).lookup(record).await?;
+        self.read_pointer(ptr, size).await
+    }
+
+    async fn read_pointer(
+        &self,
+        ptr: BlockPtr,
+        size: RecordSize,
+    ) -> Result<Option<Vec<Block>>, PoolError> {
+        let pool = &self.core.pool;
         if ptr.is_hole() {
             return Ok(None);
         }

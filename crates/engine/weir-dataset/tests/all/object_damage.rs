@@ -6,12 +6,12 @@
 use std::slice::from_ref;
 use std::sync::Arc;
 
-use weir_base::property::DEDUPE;
+use weir_base::property::{DEDUPE, QUOTA};
 use weir_base::{BLOCK_BYTES, ErrorKind, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{
     DamagedData, DamagedWhere, DatasetError, Engine, FoundRanges, ObjectChange, PropertyChange,
-    SendSpec, SnapshotId, Volume,
+    PropertyTarget, RecordCopy, SendSpec, SnapshotId, SyncOf, Volume,
 };
 use weir_device::MemoryDevice;
 use weir_format::{ObjectSlot, VdevKind};
@@ -362,4 +362,86 @@ fn rescue_lists_the_readable_objects_of_a_damaged_dataset() {
     assert_eq!(objects.used, [2000..2001, 2100..2101]);
     assert!(!Pool::reads(&files, 1, 0));
     assert_eq!(pool.listed()[0], "files slots 1+511 itself@");
+}
+
+fn copy_of(source: u64, object: u64, count: u64) -> RecordCopy {
+    let (source, object) = (ObjectId(source), ObjectId(object));
+    RecordCopy { source, records: 0..count, object, to: 0, size: SIZE }
+}
+
+#[test]
+fn copy_from_a_damaged_leaf_fails_and_changes_nothing() {
+    let mut pool = Pool::new(2, false);
+    let at = pool.flip(LARGE, 1, 1);
+    let changes = [ObjectChange::Zero { object: ObjectId(12), size: SIZE, records: 0..300 }];
+    let copy = |pool: &Pool, count| {
+        let copy = copy_of(LARGE, 12, count);
+        committing(&pool.engine, pool.files().copy_records(&copy, &changes))
+    };
+    assert_eq!(copy(&pool, 200).unwrap_err().kind(), ErrorKind::Data);
+    let files = pool.files();
+    let bytes = |blocks: Option<Vec<Block>>| blocks.map(|blocks| blocks[0].to_vec());
+    let read =
+        |files: &Volume, record| bytes(now(files.read_object(ObjectId(12), SIZE, record)).unwrap());
+    assert_eq!(read(&files, 3), bytes(Some(content(12, 3, 1))), "the target is unchanged");
+    drop(files);
+    // The first leaf is intact, and so is the second after its repair.
+    copy(&pool, 100).unwrap();
+    now(pool.engine.sync()).unwrap();
+    assert_eq!(read(&pool.files(), 3), bytes(Some(content(LARGE, 3, 1))));
+    pool.flip_at(at);
+    copy(&pool, 200).unwrap();
+    pool.reopen();
+    assert_eq!(read(&pool.files(), 199), bytes(Some(content(LARGE, 199, 1))));
+}
+
+#[test]
+fn copy_is_committed_by_the_next_sync_and_lost_without_one() {
+    let mut pool = Pool::new(1, false);
+    let read = |pool: &Pool| {
+        let read = now(pool.files().read_object(ObjectId(12), SIZE, 0)).unwrap();
+        read.map(|blocks| blocks[0].to_vec())
+    };
+    let old = Some(content(12, 0, 1)[0].to_vec());
+    let new = Some(content(LARGE, 0, 1)[0].to_vec());
+    for syncs in [false, true] {
+        committing(&pool.engine, pool.files().copy_records(&copy_of(LARGE, 12, 4), &[])).unwrap();
+        assert_eq!(read(&pool), new, "before the commit");
+        // A change of the source after the copy does not change the copy.
+        pool.change(vec![write(LARGE, 0, 9)]).unwrap();
+        assert_eq!(read(&pool), new);
+        if syncs {
+            let files = pool.files();
+            let sync = pool.engine.sync_objects(&files, SyncOf::Object(ObjectId(12)));
+            committing(&pool.engine, sync).unwrap();
+        }
+        let disks = as_devices(&pool.disks);
+        pool.engine = now(Engine::open(disks, import(), &options(MEMORY_BYTES))).unwrap();
+        assert_eq!(read(&pool), if syncs { new.clone() } else { old.clone() });
+    }
+}
+
+#[test]
+fn copies_count_towards_the_quota_and_take_no_space() {
+    let pool = Pool::new(1, false);
+    let used = || pool.engine.pool().space().live_bytes;
+    let target = PropertyTarget::Volume("files".to_owned());
+    let quota = PropertyChange::set(QUOTA, 4 << 20);
+    committing(&pool.engine, pool.engine.change_properties(&[target], &[quota])).unwrap();
+    let before = used();
+    let copies = (21..=OBJECTS).take_while(|object| {
+        let copy = copy_of(LARGE, *object, LARGE_RECORDS);
+        match committing(&pool.engine, pool.files().copy_records(&copy, &[])) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(matches!(error, DatasetError::Quota { .. }), "{error}");
+                false
+            }
+        }
+    });
+    // The objects have 1.8 MiB, and each copy has 1.2 MiB.
+    assert_eq!(copies.count(), 1);
+    now(pool.engine.sync()).unwrap();
+    assert!(used() < before + (1 << 20), "{} bytes after {before}", used());
+    crate::common::assert_exact(&pool.engine);
 }

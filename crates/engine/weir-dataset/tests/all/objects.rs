@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::common::{as_devices, assert_exact, committing, import, now, options, pool_on};
 use weir_base::{ErrorKind, ObjectId, RecordSize};
 use weir_block::Block;
-use weir_dataset::{DatasetError, Engine, ObjectChange, SnapshotId, Volume};
+use weir_dataset::{DatasetError, Engine, ObjectChange, RecordCopy, SnapshotId, Volume};
 use weir_device::MemoryDevice;
 use weir_format::{NODE_FANOUT, ObjectSlot};
 
@@ -97,6 +97,31 @@ fn batch(numbers: &mut Rng, model: &mut Model) -> Vec<ObjectChange> {
     changes
 }
 
+/// Draws a copy between two objects, and the changes that precede it in the txg. Applies both to the
+/// model.
+fn copy(numbers: &mut Rng, model: &mut Model) -> Option<(RecordCopy, Vec<ObjectChange>)> {
+    let source = numbers.choice(model.keys().copied())?;
+    let same = model.keys().copied().filter(|number| size_of(*number) == size_of(source));
+    let same: Vec<u64> = same.collect();
+    let target = numbers.choice(same)?;
+    let (from, to) = (numbers.u64(..6), numbers.u64(..6));
+    let records = from..from + 1 + numbers.u64(..4);
+    let end = to + (records.end - from);
+    if source == target && from < end && to < records.end {
+        return None;
+    }
+    let (object, size) = (ObjectId(target), size_of(target));
+    let found: Vec<(u64, u64)> =
+        model[&source].records.range(records.clone()).map(|(at, seed)| (*at, *seed)).collect();
+    let known = model.get_mut(&target).expect("it has this object");
+    known.tag = 1 + numbers.u64(..250) as u8;
+    known.records.retain(|record, _| !(to..end).contains(record));
+    known.records.extend(found.into_iter().map(|(at, seed)| (at - from + to, seed)));
+    let changes =
+        vec![set_slot(target, known.tag), ObjectChange::Zero { object, size, records: to..end }];
+    Some((RecordCopy { source: ObjectId(source), records, object, to, size }, changes))
+}
+
 fn check(volume: &Volume, model: &Model) {
     for number in 1..=LAST {
         let (object, size) = (ObjectId(number), size_of(number));
@@ -156,6 +181,12 @@ fn object_dataset_matches_a_model() {
         for step in 0..120 {
             let volume = engine.volume("files").unwrap();
             for _ in 0..numbers.u64(..40) {
+                if numbers.u64(..5) == 0
+                    && let Some((copy, changes)) = copy(&mut numbers, &mut model)
+                {
+                    committing(&engine, volume.copy_records(&copy, &changes)).unwrap();
+                    continue;
+                }
                 let changes = batch(&mut numbers, &mut model);
                 committing(&engine, volume.change_objects(changes)).unwrap();
             }

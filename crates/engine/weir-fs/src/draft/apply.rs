@@ -96,7 +96,11 @@ impl Draft<'_> {
     }
 
     /// Sets the times and the permission bits of a file after a change of its data.
-    async fn note_new_data(&mut self, file: ObjectId, permissions: u32) -> Result<(), FsError> {
+    pub(crate) async fn note_new_data(
+        &mut self,
+        file: ObjectId,
+        permissions: u32,
+    ) -> Result<(), FsError> {
         let time = self.stamp.time;
         let inode = self.change(file).await?;
         inode.mtime = time;

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::{Block, BlockMut};
-use weir_dataset::ZERO_BLOCK;
+use weir_dataset::{RecordCopy, ZERO_BLOCK};
 use weir_format::TreeRoot;
 use weir_format::files::{Area, FileType, Inode};
 
@@ -126,6 +126,23 @@ impl Draft<'_> {
             let blocks = patched(content.as_deref(), size, (from - start) as usize, part);
             self.set_record(file, record, blocks).await?;
         }
+        self.count_blocks(file, before, new).await
+    }
+
+    /// Makes whole records of a file references to records of `copy.source`, and sets the size of
+    /// the file to `new` bytes. No later change of the draft reads these records.
+    pub(crate) async fn refer(&mut self, copy: &RecordCopy, new: u64) -> Result<(), FsError> {
+        let RecordCopy { source, ref records, object: file, to, size } = *copy;
+        let old = self.file_size(file).await?;
+        if old == 0 {
+            self.empty(file, size).await?;
+        }
+        let target = to..to + (records.end - records.start);
+        let found = self.data_records(source, records.clone()).await?;
+        let before = self.before(file, (target.clone(), target.clone()), (old, new)).await?;
+        self.punch_records(file, target).await?;
+        let found = found.into_iter().map(|record| record - records.start + to);
+        self.node(file).await?.set_references(found.collect());
         self.count_blocks(file, before, new).await
     }
 

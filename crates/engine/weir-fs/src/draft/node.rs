@@ -53,6 +53,8 @@ pub(crate) struct DraftNode {
     holes: Vec<Range<u64>>,
     /// New content of records; `None` is a hole.
     records: BTreeMap<u64, Option<Vec<Block>>>,
+    /// Records with data that become references after all other changes.
+    references: BTreeSet<u64>,
 }
 
 impl DraftNode {
@@ -63,7 +65,13 @@ impl DraftNode {
 
     /// Changed records, and true for those with data.
     pub(crate) fn changed_records(&self) -> impl Iterator<Item = (u64, bool)> {
-        self.records.iter().map(|(record, content)| (*record, content.is_some()))
+        let written = self.records.iter().map(|(record, content)| (*record, content.is_some()));
+        written.chain(self.references.iter().map(|record| (*record, true)))
+    }
+
+    /// Notes the records with data that become references.
+    pub(crate) fn set_references(&mut self, records: BTreeSet<u64>) {
+        self.references = records;
     }
 
     /// True if the draft made a range with this record a hole. A later write is in `records`.
@@ -106,6 +114,7 @@ impl<'a> Draft<'a> {
             base: Base::Dataset,
             holes: Vec::new(),
             records: BTreeMap::new(),
+            references: BTreeSet::new(),
         };
         self.nodes.entry(number).or_insert(node);
     }

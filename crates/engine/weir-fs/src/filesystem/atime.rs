@@ -6,13 +6,14 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
+use weir_base::property::AtimePolicy;
 use weir_format::files::{FileRecord, TimeStamp};
 
 use crate::error::FsError;
 use crate::filesystem::commit::Change;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{CachedInode, Slot};
-use crate::policy::{AtimePolicy, ReadTime};
+use crate::policy::ReadTime;
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -21,15 +22,10 @@ fn is_day_later(now: TimeStamp, then: TimeStamp) -> bool {
 }
 
 impl Filesystem {
-    /// Sets the rule for reads that begin later.
-    pub fn set_atime_policy(&self, policy: AtimePolicy) {
-        *self.atime.lock() = policy;
-    }
-
     /// Records a read of an inode. The caller holds the lock of the slot. Returns true if the
     /// dataset needs the new time.
     pub(crate) fn note_read(&self, cached: &CachedInode, slot: &Slot) -> bool {
-        let (policy, now) = (*self.atime.lock(), (self.now)());
+        let (policy, now) = (self.volume.atime_policy(), (self.now)());
         let Ok((_, inode)) = slot.used() else { return false };
         let mut read = cached.read_time.lock();
         let atime = read.map_or(inode.atime, |read| read.newest);

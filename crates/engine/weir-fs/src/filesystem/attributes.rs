@@ -33,6 +33,10 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Project.
+    pub project: u32,
+    /// Flags: `Inode::INHERITS_PROJECT`.
+    pub flags: u32,
     /// Size in bytes.
     pub size: u64,
     /// Allocated blocks of 4 KiB, before compression.
@@ -62,6 +66,8 @@ impl Attributes {
             nlink: inode.nlink,
             uid: inode.uid,
             gid: inode.gid,
+            project: inode.project,
+            flags: inode.flags,
             size: inode.size,
             blocks: inode.blocks,
             device: if is_device { inode.device_or_entries } else { 0 },

@@ -4,7 +4,7 @@
 
 use weir_base::ObjectId;
 use weir_block::Block;
-use weir_dataset::{LogOrder, ObjectRecord};
+use weir_dataset::{LogOrder, ObjectRecord, RecordCopy};
 use weir_format::files::FileRecord;
 
 use crate::draft::node::Draft;
@@ -19,6 +19,12 @@ pub(crate) struct Change<'r> {
     pub(crate) order: LogOrder,
     /// Whole blocks of a write.
     pub(crate) blocks: Vec<Block>,
+}
+
+/// How a change of a draft reaches the engine.
+enum Passed<'c> {
+    Logged(ObjectRecord),
+    Copy(&'c RecordCopy),
 }
 
 impl<'r> Change<'r> {
@@ -82,6 +88,27 @@ impl Filesystem {
         locked: &mut [&mut LockedInode],
     ) -> Result<(), FsError> {
         let Change { object, record, order, blocks } = change;
+        let (kind, payload) = (record.kind(), record.encode(draft.stamp));
+        let record = ObjectRecord { object, kind, order, payload, blocks };
+        self.pass_on(draft, Passed::Logged(record), locked).await
+    }
+
+    /// As [`Self::commit`], for a change with references, which has no log record.
+    pub(crate) async fn commit_copy(
+        &self,
+        draft: &mut Draft<'_>,
+        copy: &RecordCopy,
+        locked: &mut [&mut LockedInode],
+    ) -> Result<(), FsError> {
+        self.pass_on(draft, Passed::Copy(copy), locked).await
+    }
+
+    async fn pass_on(
+        &self,
+        draft: &mut Draft<'_>,
+        passed: Passed<'_>,
+        locked: &mut [&mut LockedInode],
+    ) -> Result<(), FsError> {
         let usage = draft.usage_changes();
         // The lock protects the usage until the engine has its change.
         let mut usage_lock = None;
@@ -89,9 +116,11 @@ impl Filesystem {
             usage_lock = Some(self.usage.lock().await);
             draft.update_usage(&usage, true).await?;
         }
-        let (kind, payload) = (record.kind(), record.encode(draft.stamp));
-        let record = ObjectRecord { object, kind, order, payload, blocks };
-        self.volume.change_logged_objects(draft.changes(), record).await?;
+        let changes = draft.changes();
+        match passed {
+            Passed::Logged(record) => self.volume.change_logged_objects(changes, record).await?,
+            Passed::Copy(copy) => self.volume.copy_records(copy, &changes).await?,
+        }
         drop(usage_lock);
         // No await follows, so that the task cannot be cancelled between the two changes.
         for (number, new) in draft.take_inodes() {

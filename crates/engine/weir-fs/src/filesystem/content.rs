@@ -16,7 +16,7 @@ use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
 use crate::filesystem::set_id::after_write;
 use crate::filesystem::state::Filesystem;
-use crate::inodes::Slot;
+use crate::inodes::{LockedInode, Slot};
 
 /// Maximum number of bytes of one write: its log record fits into a batch of the log.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
@@ -82,7 +82,7 @@ impl Filesystem {
         Ok(read)
     }
 
-    async fn read_locked(
+    pub(crate) async fn read_locked(
         &self,
         number: ObjectId,
         slot: &Slot,
@@ -139,8 +139,22 @@ impl Filesystem {
         if data.is_empty() {
             return self.attributes(number).await;
         }
-        let mut draft = self.draft();
-        let mut locked = self.lock_for(&mut draft, number).await?;
+        let mut locked = self.lock(number).await?;
+        self.write_locked(&mut locked, offset, data, clears_set_id).await?;
+        Ok(Attributes::of(number, locked.inode()?.1))
+    }
+
+    /// Writes to a locked file, as [`Self::write`]. `data` has at least one byte.
+    pub(crate) async fn write_locked(
+        &self,
+        locked: &mut LockedInode,
+        offset: u64,
+        data: &[u8],
+        clears_set_id: bool,
+    ) -> Result<(), FsError> {
+        let (mut draft, number) = (self.draft(), locked.number());
+        let (size, inode) = locked.inode()?;
+        draft.add(number, size, locked.cached.with_read_time(inode));
         let permissions = after_write(locked.inode()?.1, clears_set_id);
         draft.apply_write(number, (offset, data), permissions).await?;
         // The log record shares the memory of the whole blocks with the dirty data.
@@ -163,8 +177,7 @@ impl Filesystem {
         };
         let record = FileRecord::Write { offset, head, blocks: &[], tail, permissions };
         let change = Change { blocks, ..Change::inode(number, &record) };
-        self.commit(&mut draft, change, &mut [&mut locked]).await?;
-        Ok(Attributes::of(number, locked.inode()?.1))
+        self.commit(&mut draft, change, &mut [locked]).await
     }
 
     /// Makes a range of a file a hole, whose bytes are zero. The size does not change.

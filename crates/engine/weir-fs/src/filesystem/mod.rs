@@ -4,6 +4,7 @@ pub(crate) mod atime;
 pub(crate) mod attributes;
 pub(crate) mod commit;
 pub(crate) mod content;
+pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod freeing;
 pub(crate) mod list;

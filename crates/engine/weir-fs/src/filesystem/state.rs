@@ -18,7 +18,7 @@ use crate::error::FsError;
 use crate::inodes::{CachedInode, InodeCache};
 use crate::layout::{FIRST, Layout, ROOT};
 use crate::numbers::Numbers;
-use crate::policy::{AtimePolicy, FreeingLimits};
+use crate::policy::FreeingLimits;
 
 /// Source of the current time.
 pub type Now = Box<dyn Fn() -> TimeStamp + Send + Sync>;
@@ -38,7 +38,6 @@ pub struct Filesystem {
     pub(crate) usage: Mutex<()>,
     /// Held by renames between two directories, which change the tree of directories.
     pub(crate) renames: Mutex<()>,
-    pub(crate) atime: SyncMutex<AtimePolicy>,
     pub(crate) freeing_limits: SyncMutex<FreeingLimits>,
     /// Wakes the background task.
     pub(crate) freeing_wanted: Notify,
@@ -46,12 +45,6 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// Sets the memory for inodes that no client has open, in bytes. The server takes it from its
-    /// memory budget.
-    pub fn set_memory(&self, bytes: u64) {
-        self.inodes.set_memory(bytes);
-    }
-
     /// Number of inodes in memory.
     pub fn inodes_in_memory(&self) -> usize {
         self.inodes.count()

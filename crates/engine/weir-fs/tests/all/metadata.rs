@@ -1,8 +1,10 @@
 //! Tests of attributes that the filesystem sets by itself: set-id bits, atime, statistics.
 
 use weir_base::ObjectId;
+use weir_base::property::{ATIME, AtimePolicy};
+use weir_dataset::{PropertyChange, PropertyTarget};
 use weir_format::files::FileType;
-use weir_fs::{AtimePolicy, Attributes, FsError, NewInode, NewKind, ROOT, SetAttributes};
+use weir_fs::{Attributes, FsError, NewInode, NewKind, ROOT, SetAttributes};
 
 use crate::common::Pool;
 
@@ -134,6 +136,12 @@ fn long_targets_of_symbolic_links_survive() {
     }
 }
 
+fn set_atime_policy(pool: &Pool, policy: AtimePolicy) {
+    let change = PropertyChange::set(ATIME, policy);
+    let home = PropertyTarget::Volume("home".to_owned());
+    pool.run(pool.engine.change_properties(&[home], &[change])).unwrap();
+}
+
 #[test]
 fn reads_set_the_atime_by_the_policy() {
     let pool = Pool::new(DISK_BYTES);
@@ -144,14 +152,14 @@ fn reads_set_the_atime_by_the_policy() {
         pool.run(files.read(file, 0, 1)).unwrap();
         pool.run(files.attributes(file)).unwrap()
     };
-    files.set_atime_policy(AtimePolicy::Off);
+    set_atime_policy(&pool, AtimePolicy::Off);
     assert_eq!(read(), made);
-    files.set_atime_policy(AtimePolicy::Relative);
+    set_atime_policy(&pool, AtimePolicy::Relative);
     let first = read();
     assert!(first.atime > made.mtime);
     assert_eq!(first, Attributes { atime: first.atime, ..made }, "no other attribute changes");
     assert_eq!(read(), first, "the atime is after the last change");
-    files.set_atime_policy(AtimePolicy::On);
+    set_atime_policy(&pool, AtimePolicy::On);
     let second = read();
     assert!(second.atime > first.atime);
     // A write stores the atime, too.
@@ -162,7 +170,7 @@ fn reads_set_the_atime_by_the_policy() {
     let pool = pool.crash();
     assert_eq!(pool.run(pool.files.attributes(file)).unwrap().atime, second.atime);
     // A server that stops stores the rest.
-    pool.files.set_atime_policy(AtimePolicy::On);
+    set_atime_policy(&pool, AtimePolicy::On);
     pool.run(pool.files.read(file, 0, 1)).unwrap();
     let last = pool.run(pool.files.attributes(file)).unwrap();
     pool.run(pool.files.store_atimes()).unwrap();

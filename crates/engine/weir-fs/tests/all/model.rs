@@ -23,6 +23,9 @@ const LIMITS: FreeingLimits = FreeingLimits { at_once: 1, part: 1 };
 /// Largest offset of a write. Few files reach several records.
 const OFFSET_MAX: u64 = 200_000;
 
+/// Bytes of a record of a file with several records.
+const RECORD_BYTES: u64 = 32 << 10;
+
 #[derive(Clone, Debug, Default, PartialEq)]
 struct ModelInode {
     is_directory: bool,
@@ -291,6 +294,41 @@ impl Run {
         }
     }
 
+    fn copy(&mut self) {
+        let Some(source) = self.any(|inode| !inode.is_directory) else { return };
+        let Some(target) = self.any(|inode| !inode.is_directory) else { return };
+        // Copies at record boundaries become references.
+        let mut offset = || match self.numbers.u32(..4) {
+            0 => self.numbers.u64(..OFFSET_MAX),
+            _ => self.numbers.u64(..8) * RECORD_BYTES,
+        };
+        let (from, to) = (offset(), offset());
+        let length = self.model[&source].content.len() as u64;
+        let bytes = if self.numbers.bool() { length } else { self.numbers.u64(1..OFFSET_MAX) };
+        let copied = self.pool.files.copy_range(
+            (ObjectId(source), from),
+            (ObjectId(target), to),
+            bytes,
+            true,
+        );
+        let copied = self.pool.run(copied);
+        let bytes = bytes.min(length.saturating_sub(from));
+        let overlaps = source == target && bytes > 0 && from < to + bytes && to < from + bytes;
+        assert_eq!(class(&copied), if overlaps { "invalid" } else { "ok" });
+        let Ok(copied) = copied else { return };
+        assert!(copied <= bytes && (copied > 0) == (bytes > 0), "{copied} of {bytes} bytes");
+        if copied == 0 {
+            return;
+        }
+        let range = from as usize..(from + copied) as usize;
+        let data = self.model[&source].content[range].to_vec();
+        let inode = self.model.get_mut(&target).expect("the file");
+        inode.clear_set_id();
+        let end = (to + copied) as usize;
+        inode.content.resize(inode.content.len().max(end), 0);
+        inode.content[to as usize..end].copy_from_slice(&data);
+    }
+
     fn set_attributes(&mut self) {
         let Some(number) = self.any(|_| true) else { return };
         let is_directory = self.model[&number].is_directory;
@@ -463,8 +501,9 @@ impl Run {
             35..40 => self.link(),
             40..55 => self.rename(),
             55..75 => self.write(),
-            75..80 => self.punch(),
-            80..87 => self.set_attributes(),
+            75..78 => self.punch(),
+            78..82 => self.copy(),
+            82..87 => self.set_attributes(),
             87..90 => self.set_xattr(),
             90 => self.set_acl(),
             91 => self.set_owner(),

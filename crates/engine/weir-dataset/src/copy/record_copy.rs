@@ -1,0 +1,150 @@
+//! Record copy: makes records of an object references to records of another object.
+//!
+//! `block_clone` does the same with volumes.
+//!
+//! Invariants:
+//! - a copy has the content that its source had at the call, from the open txg or from the last
+//!   committed one;
+//! - while a copy looks up stored records, no txg is being written out. So each pointer that it
+//!   finds is in the tree from which the open txg starts;
+//! - the txg counts the references of a copy before it frees anything.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use async_recursion::async_recursion as boxed;
+use weir_base::limits::COPY_RECORDS_MAX;
+use weir_base::{ObjectId, RecordSize};
+use weir_format::BlockPtr;
+use weir_pool::{Sharing, Tree};
+
+use crate::error::DatasetError;
+use crate::objects::dirty::Dirty;
+use crate::objects::object_set::{ObjectChange, StoredRecord};
+use crate::state::volume::Volume;
+use crate::volume::objects::{By, Tried};
+
+/// Records of an object that become references to records of another or of the same object.
+#[derive(Clone, Debug)]
+pub struct RecordCopy {
+    /// Object that is read.
+    pub source: ObjectId,
+    /// Records of the source, at most [`COPY_RECORDS_MAX`].
+    pub records: Range<u64>,
+    /// Object that changes.
+    pub object: ObjectId,
+    /// First record of the object that becomes a reference.
+    pub to: u64,
+    /// Record size of both objects.
+    pub size: RecordSize,
+}
+
+impl Volume {
+    /// Applies `changes`, and then makes records of an object references to records of another one,
+    /// all in one txg. Copies only records with data: `changes` must make the other records of the
+    /// range holes. Reads and writes no data, except for records that no commit has stored.
+    ///
+    /// Waits while too much data is dirty, and while a txg is being written out.
+    ///
+    /// # Durability
+    /// As [`Self::change_objects`]. The log has no record of the change, so a sync of any object
+    /// waits for the commit.
+    ///
+    /// # Errors
+    /// `TooManyReferences` if a block of the source has too many references; `Data` if a node of
+    /// the source is damaged on every leg; the errors of [`Self::change_objects`]. Nothing was
+    /// changed then.
+    #[boxed(?Send)]
+    pub async fn copy_records(
+        &self,
+        copy: &RecordCopy,
+        changes: &[ObjectChange],
+    ) -> Result<(), DatasetError> {
+        assert!(copy.records.end - copy.records.start <= COPY_RECORDS_MAX, "{copy:?}");
+        loop {
+            {
+                // With this lock, no txg is being written out.
+                let _committer = self.core.committer.lock().await;
+                self.core.pool.check_alive()?;
+                let source = (copy.source, copy.records.start..copy.records.start);
+                let found = self.stored_records(copy).await;
+                let stored = self.noted_object(source.0, source.1, found).await?;
+                let mut all = changes.to_vec();
+                all.extend(self.copied_records(copy, &stored)?);
+                match self.change_once(&mut all, &mut By::Client, false).await? {
+                    Tried::Done => return Ok(()),
+                    // A rollback replaced the object table meanwhile.
+                    Tried::Replaced => continue,
+                    Tried::Full => {}
+                }
+            }
+            self.wait_for_room().await?;
+        }
+    }
+
+    /// Finds the stored records of the source.
+    async fn stored_records(
+        &self,
+        copy: &RecordCopy,
+    ) -> Result<BTreeMap<u64, BlockPtr>, DatasetError> {
+        let pool = &self.core.pool;
+        let table = {
+            let state = self.state.lock();
+            self.check(&state, 0, 0)?;
+            state.record.root
+        };
+        let root = pool.object_root(table, copy.source).await?;
+        let mut stored = BTreeMap::new();
+        let mut visit = |record: u64, ptr: BlockPtr| {
+            stored.insert(record, ptr);
+            true
+        };
+        Tree::new(pool, root).scan(copy.records.clone(), &mut visit).await?;
+        for ptr in stored.values() {
+            pool.check_record(ptr, copy.size)?;
+            pool.refuse_partial(ptr)?;
+        }
+        pool.check_share(&Sharing::of(stored.values())).await?;
+        Ok(stored)
+    }
+
+    /// Returns the changes that copy the records with data of the source.
+    fn copied_records(
+        &self,
+        copy: &RecordCopy,
+        stored: &BTreeMap<u64, BlockPtr>,
+    ) -> Result<Vec<ObjectChange>, DatasetError> {
+        let RecordCopy { source, object, size, .. } = *copy;
+        let state = self.state.lock();
+        self.check(&state, 0, 0)?;
+        let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
+        assert!(set.syncing.is_none(), "the caller holds the committer's lock");
+        let mut changes = Vec::new();
+        for from in copy.records.clone() {
+            let record = copy.to + (from - copy.records.start);
+            let refer = |ptr: &BlockPtr| {
+                let to = StoredRecord { ptr: *ptr };
+                ObjectChange::Refer { object, size, record, to }
+            };
+            if let Some(ptr) = set.reference(source, size, from) {
+                changes.push(refer(&ptr));
+                continue;
+            }
+            let blocks = size.blocks_of(&(from..from + 1));
+            let dirty: Option<Vec<Dirty>> = blocks.map(|at| set.dirty(source, at)).collect();
+            match dirty {
+                None => changes.extend(stored.get(&from).map(refer)),
+                Some(dirty) => {
+                    let data =
+                        |dirty| if let Dirty::Data(data) = dirty { Some(data) } else { None };
+                    let data: Option<Vec<_>> = dirty.into_iter().map(data).collect();
+                    changes.extend(data.map(|blocks| {
+                        // Both objects share the memory of the blocks.
+                        ObjectChange::Write { object, size, record, blocks }
+                    }));
+                }
+            }
+        }
+        Ok(changes)
+    }
+}
