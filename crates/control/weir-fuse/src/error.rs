@@ -19,6 +19,12 @@ pub enum MountError {
     /// The kernel has no FUSE, or the server may not use it.
     #[error("{DEVICE} cannot be opened: {0}")]
     Device(io::Error),
+    /// A server without root needs a program to mount.
+    #[error("only root can mount without fusermount3, and it is not installed")]
+    NoHelper,
+    /// The program that mounts for a server without root refused the mount.
+    #[error("{0}")]
+    Helper(io::Error),
     /// The kernel refused the mount.
     #[error("the kernel refused the mount: {0}")]
     Mount(io::Error),
@@ -41,6 +47,7 @@ impl MountError {
                 io::ErrorKind::PermissionDenied => ErrorKind::Permission,
                 _ => ErrorKind::Unavailable,
             },
+            Self::NoHelper | Self::Helper(_) => ErrorKind::Permission,
             Self::Session(_) | Self::Thread(_) => ErrorKind::Unavailable,
         }
     }

@@ -14,6 +14,9 @@ const FALLOC_FL_KEEP_SIZE: i32 = 0x01;
 const FALLOC_FL_PUNCH_HOLE: i32 = 0x02;
 const FALLOC_FL_ZERO_RANGE: i32 = 0x10;
 
+/// Maximum bytes of one copy_file_range(2): the answer has 32 bits for the number of copied bytes.
+const ONE_COPY_BYTES_MAX: u64 = 1 << 30;
+
 /// Values of `whence` of lseek(2).
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
@@ -82,6 +85,17 @@ impl Served {
             done(self.files.set_attributes(number, &changes, false).await)?;
         }
         Ok(())
+    }
+
+    pub(crate) async fn copy(
+        &self,
+        source: (ObjectId, u64),
+        target: (ObjectId, u64),
+        bytes: u64,
+    ) -> Done<u32> {
+        let bytes = bytes.min(ONE_COPY_BYTES_MAX);
+        // The kernel clears the set-id bits in a request of its own.
+        Ok(done(self.files.copy_range(source, target, bytes, false).await)? as u32)
     }
 
     pub(crate) async fn seek(&self, number: ObjectId, offset: i64, whence: i32) -> Done<i64> {

@@ -611,21 +611,26 @@ impl Filesystem for Adapter {
         });
     }
 
-    /// The kernel copies with reads and writes after ENOSYS.
     fn copy_file_range(
         &self,
         _request: &Request,
-        _from: INodeNo,
-        _from_handle: FileHandle,
-        _from_offset: u64,
-        _to: INodeNo,
-        _to_handle: FileHandle,
-        _to_offset: u64,
-        _bytes: u64,
+        source: INodeNo,
+        _source_handle: FileHandle,
+        from: u64,
+        target: INodeNo,
+        _target_handle: FileHandle,
+        to: u64,
+        bytes: u64,
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        reply.error(Errno::ENOSYS);
+        let (source, target) = ((number(source), from), (number(target), to));
+        self.run(move |served| async move {
+            match served.copy(source, target, bytes).await {
+                Ok(bytes) => reply.written(bytes),
+                Err(error) => reply.error(error),
+            }
+        });
     }
 
     /// The kernel checks the rights itself, by the mount option `default_permissions`.
@@ -635,16 +640,23 @@ impl Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _request: &Request,
-        _inode: INodeNo,
+        request: &Request,
+        inode: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
-        _size: u32,
+        command: u32,
+        data: &[u8],
+        size: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        // The kernel passes at most two pages.
+        let (caller, data) = ((number(inode), request.uid()), data.to_vec());
+        self.run(move |served| async move {
+            match served.control(caller, command, (&data, size)).await {
+                Ok(answer) => reply.ioctl(0, &answer),
+                Err(error) => reply.error(error),
+            }
+        });
     }
 
     /// Files are always ready; the kernel says so after ENOSYS.

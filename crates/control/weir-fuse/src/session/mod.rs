@@ -1,6 +1,7 @@
 //! The session of a mount: receives the kernel's requests, and passes them to a worker thread.
 
 pub(crate) mod adapter;
+pub(crate) mod fusermount;
 pub(crate) mod gate;
 pub(crate) mod mount;
 pub(crate) mod mount_table;

@@ -1,6 +1,6 @@
 //! Starts and ends mounts.
 //!
-//! This module makes the mount itself: fuser would unmount the directory at the end of the session,
+//! This module mounts the directory itself, and without root with `fusermount`: fuser would unmount the directory at the end of the session,
 //! even if the directory has another mount by then.
 //!
 //! Invariants:
@@ -16,11 +16,13 @@ use std::sync::{Arc, mpsc as blocking};
 use std::thread::JoinHandle;
 
 use fuser::{Config, Session, SessionACL};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use weir_dataset::{Engine, Volume};
 
 use crate::error::{DEVICE, MountError};
 use crate::session::adapter::Adapter;
+use crate::session::fusermount;
 use crate::session::gate::Gate;
 use crate::session::mount_table::FS_TYPE;
 use crate::session::mounted_files::MountedFiles;
@@ -55,8 +57,6 @@ impl Mount {
         volume: Arc<Volume>,
         options: MountOptions,
     ) -> Result<Self, MountError> {
-        let device = OpenOptions::new().read(true).write(true).open(DEVICE);
-        let device = OwnedFd::from(device.map_err(MountError::Device)?);
         let (gate, queue) = Gate::new();
         let gate = Arc::new(gate);
         let (report, opened) = blocking::sync_channel(1);
@@ -65,7 +65,7 @@ impl Mount {
         let worker = worker.map_err(MountError::Thread)?;
         let ended = || MountError::Thread(io::Error::other("the thread of the mount ended"));
         opened.recv().map_err(|_| ended())??;
-        let session = start_session(device, &options, &gate).inspect_err(|_| gate.close())?;
+        let session = start_session(&options, &gate).inspect_err(|_| gate.close())?;
         Ok(Self { options, gate, session, worker })
     }
 
@@ -98,21 +98,11 @@ impl Mount {
 }
 
 fn start_session(
-    device: OwnedFd,
     options: &MountOptions,
     gate: &Arc<Gate>,
 ) -> Result<JoinHandle<io::Result<()>>, MountError> {
-    let user = rustix::process::geteuid().as_raw();
-    let group = rustix::process::getegid().as_raw();
-    let settings = format!(
-        "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions,allow_other",
-        device.as_raw_fd()
-    );
-    let settings = CString::new(settings).expect("numbers have no NUL");
-    let flags = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let directory = options.directory.as_path();
-    rustix::mount::mount(&*options.name, directory, FS_TYPE, flags, &*settings)
-        .map_err(|error| MountError::Mount(error.into()))?;
+    let device = open_device(options)?;
     let config = Config::default();
     let adapter = Adapter::new(Arc::clone(gate));
     let session = Session::from_fd(adapter, device, SessionACL::All, config);
@@ -124,11 +114,43 @@ fn start_session(
     Ok(session.map_err(MountError::Session)?.guard)
 }
 
+/// Mounts the directory. Returns the device through which the kernel sends its requests.
+fn open_device(options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let MountOptions { name, directory, read_only } = options;
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE);
+    let device = OwnedFd::from(device.map_err(MountError::Device)?);
+    let user = rustix::process::geteuid();
+    let settings = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
+        device.as_raw_fd(),
+        user.as_raw(),
+        rustix::process::getegid().as_raw()
+    );
+    let settings = CString::new(settings).expect("numbers have no NUL");
+    let flags = if *read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    match rustix::mount::mount(&**name, directory.as_path(), FS_TYPE, flags, &*settings) {
+        Ok(()) => Ok(device),
+        Err(Errno::PERM) if !user.is_root() => {
+            let device = fusermount::mount(name, directory, *read_only);
+            device.map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => MountError::NoHelper,
+                _ => MountError::Helper(error),
+            })
+        }
+        Err(error) => Err(MountError::Mount(error.into())),
+    }
+}
+
 /// Unmounts the newest mount at a directory. `detaches`: also if programs use files of the mount.
 ///
 /// # Errors
 /// `ResourceBusy` while programs use files of the mount.
 pub fn unmount(directory: &Path, detaches: bool) -> io::Result<()> {
     let flags = if detaches { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    Ok(rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW)?)
+    match rustix::mount::unmount(directory, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) if !rustix::process::geteuid().is_root() => {
+            fusermount::unmount(directory, detaches)
+        }
+        done => Ok(done?),
+    }
 }

@@ -67,6 +67,10 @@ async fn serve(served: Served, queue: mpsc::Receiver<Job>) {
         if let Err(error) = served.files.store_atimes().await {
             tracing::warn!(%error, "the times of the last reads are not stored");
         }
+        // Programs expect that everything is durable after umount(8).
+        if let Err(error) = served.files.sync_all().await {
+            tracing::error!(%error, "changes before the unmount are not durable");
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //! Invariant: a mount hides no file, no other mount, and is not inside a mount of Weir: the server
 //! would wait for itself.
 
-use std::fs;
+use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use weir_api::ApiError;
@@ -12,6 +13,10 @@ use weir_base::ErrorKind;
 use weir_fuse::MountedAt;
 
 use crate::answer::errors::internal;
+
+/// Write permission of a directory: of all users, and of the owner.
+const WRITE: u32 = 0o222;
+const OWNER_WRITE: u32 = 0o200;
 
 fn invalid(message: String, action: impl Into<String>) -> ApiError {
     ApiError::new(ErrorKind::Invalid, message).with_action(action.into())
@@ -74,6 +79,40 @@ pub(crate) fn check(directory: &Path) -> Result<(), ApiError> {
         return Err(invalid(message, other));
     }
     Ok(())
+}
+
+/// The directory below a mount that the server repeats at its next start. Without write permission
+/// for its users, programs cannot put files there while the filesystem is not mounted: the files
+/// would be hidden later, and the mount refused.
+pub(crate) struct Below(File);
+
+impl Below {
+    /// Opens the directory, before the mount hides it. `None` for a server without root: it can
+    /// mount only over a writable directory.
+    pub(crate) fn open(directory: &Path) -> Option<Self> {
+        let is_root = rustix::process::geteuid().is_root();
+        is_root.then(|| File::open(directory).ok().map(Self)).flatten()
+    }
+
+    /// Removes the write permission of all users. Root still can write.
+    pub(crate) fn guard(&self) {
+        self.change_mode(|mode| mode & !WRITE);
+    }
+
+    /// Restores the write permission of the owner.
+    pub(crate) fn release(&self) {
+        self.change_mode(|mode| mode | OWNER_WRITE);
+    }
+
+    fn change_mode(&self, change: impl Fn(u32) -> u32) {
+        let changed = self.0.metadata().and_then(|found| {
+            let mode = change(found.permissions().mode());
+            self.0.set_permissions(Permissions::from_mode(mode))
+        });
+        if let Err(error) = changed {
+            tracing::debug!(%error, "the mode of the directory below a mount stays");
+        }
+    }
 }
 
 /// Refuses a directory at which something is mounted, and one inside a mount of Weir.

@@ -16,7 +16,7 @@ use weir_api::{ApiError, Handle};
 use weir_base::names::PropertyOf;
 use weir_base::property::MOUNTPOINT;
 use weir_dataset::{Engine, PropertyTarget};
-use weir_fs::{FsError, Layout};
+use weir_fs::{FsError, Layout, ROOT, SetAttributes};
 
 use crate::answer::errors::{api_error, internal};
 use crate::answer::names::{Of, split};
@@ -78,6 +78,19 @@ fn largest_record(engine: &Engine, own: &str) -> u64 {
     layout.map_or(0, |layout| layout.record_size.bytes() as u64)
 }
 
+/// Gives the root directory of a new filesystem to the user of a server without root. No other user
+/// can mount the filesystem and change the owner.
+async fn give_to_server(files: &weir_fs::Filesystem) -> Result<(), FsError> {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    if user.is_root() {
+        return Ok(());
+    }
+    let (uid, gid) = (Some(user.as_raw()), Some(group.as_raw()));
+    let owner = SetAttributes { uid, gid, ..SetAttributes::default() };
+    files.set_attributes(ROOT, &owner, false).await?;
+    files.sync(ROOT).await
+}
+
 impl Handle<FilesystemCreate> for Manager {
     /// Creates a filesystem.
     ///
@@ -95,8 +108,9 @@ impl Handle<FilesystemCreate> for Manager {
         let (full, own) = (name.clone(), own.to_owned());
         let create = move |engine: Arc<Engine>| async move {
             let now = Box::new(weir_fuse::now);
-            let created = weir_fs::Filesystem::create(&engine, &own, layout, &changes, now).await;
-            created.map(drop).map_err(|error| fs_error(&full, &error))
+            let files = weir_fs::Filesystem::create(&engine, &own, layout, &changes, now).await;
+            let files = files.map_err(|error| fs_error(&full, &error))?;
+            give_to_server(&files).await.map_err(|error| fs_error(&full, &error))
         };
         self.pool(pool)?.call_api(create).await?;
         let filesystem = self.show_filesystem(&name)?;

@@ -22,7 +22,7 @@ use weir_fuse::{MountError, MountOptions};
 use crate::access::aside::aside;
 use crate::answer::errors::{api_error, internal, not_found};
 use crate::answer::names::{Of, pool_of, split};
-use crate::disks::mount_directory;
+use crate::disks::mount_directory::{self, Below};
 use crate::filesystems::filesystem_calls::{fs_error, mountpoint};
 use crate::record::events::NewEvent;
 use crate::state::mounts::{MOUNTS_MAX, still_ending};
@@ -34,6 +34,7 @@ fn mount_error(name: &str, directory: &str, error: &MountError) -> ApiError {
     match error {
         MountError::Open(error) => fs_error(name, error),
         MountError::Device(_) => refused.with_action("modprobe fuse"),
+        MountError::NoHelper => refused.with_action("apt-get install fuse3"),
         MountError::Mount(_) if error.kind() == ErrorKind::Permission => {
             refused.with_action("start the server as root")
         }
@@ -89,12 +90,13 @@ impl Manager {
         self.mounts.wait_for_ends(Of::Dataset(full)).await?;
         refuse_above(MOUNTS_MAX, self.mounts.all().len(), "mounts", "weir unmount")?;
         let (source, place) = (full.to_owned(), PathBuf::from(at));
-        aside(at, move || {
+        let below = aside(at, move || {
             let is_here = |mount: &weir_fuse::MountedAt| mount.directory == place;
             if weir_fuse::mounts().is_ok_and(|all| all.iter().any(is_here)) {
                 mount_directory::clear_dead(|of| *of == source)?;
             }
-            mount_directory::check(&place)
+            mount_directory::check(&place)?;
+            Ok(Below::open(&place).filter(|_| !read_only))
         })
         .await?;
         let options = MountOptions { name: full.to_owned(), directory: at.into(), read_only };
@@ -102,6 +104,9 @@ impl Manager {
         let started = tokio::task::spawn_blocking(start).await;
         let started = started.map_err(|error| internal("the mount failed", &error))?;
         let mount = started.map_err(|error| mount_error(full, at, &error))?;
+        if let Some(below) = below {
+            below.guard();
+        }
         Ok(MountChange { outcome: Outcome::Created, mount: self.mounts.insert(mount) })
     }
 
@@ -229,8 +234,12 @@ impl Handle<FilesystemMount> for Manager {
 impl Handle<FilesystemUnmount> for Manager {
     /// Unmounts a filesystem or snapshot. Its `mountpoint` stays.
     ///
+    /// # Durability
+    /// All changes are durable when this returns `Ok`, except with `force`.
+    ///
     /// # Errors
-    /// `NotFound` if it is not mounted; `Busy` while programs use its files, without `force`.
+    /// `NotFound` if it is not mounted; `Busy` while programs use its files, without `force`; the
+    /// errors of a commit.
     async fn handle(&self, request: FilesystemUnmount) -> Result<MountChange, ApiError> {
         let FilesystemUnmount { name, force } = request;
         // With `force` the call takes no lock: a call that holds it may wait for this mount.
@@ -238,6 +247,19 @@ impl Handle<FilesystemUnmount> for Manager {
         let mount = self.mounts.of(Of::Dataset(&name)).pop();
         let mount = mount.ok_or_else(|| not_found("mount of", &name).with_action("weir list"))?;
         self.mounts.unmount(&mount, force).await?;
+        if !mount.read_only {
+            let place = PathBuf::from(&mount.directory);
+            let release = move || {
+                if let Some(below) = Below::open(&place) {
+                    below.release();
+                }
+                Ok(())
+            };
+            aside(&mount.directory, release).await?;
+            if !force {
+                self.settle(pool_of(&mount.name)).await?;
+            }
+        }
         Ok(MountChange { outcome: Outcome::Removed, mount })
     }
 }

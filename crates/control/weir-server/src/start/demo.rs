@@ -1,25 +1,32 @@
-//! `weir serve --demo`: creates a pool, a volume and an export for trials at the first start.
+//! `weir serve --demo`: creates a pool, a volume with an export, and a mounted filesystem for
+//! trials at the first start.
 //!
 //! All steps are ordinary management calls.
 //!
 //! Invariant: objects that exist are reused and never created again.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use weir_api::types::{
-    ExportCreate, PoolCreate, PropertyValues, Protocol, ShowPool, ShowVolume, VdevKind, VdevRole,
-    VdevSpec, VolumeCreate,
+    ExportCreate, FilesystemCreate, FilesystemMount, ListMounts, PoolCreate, PropertyValues,
+    Protocol, ShowFilesystem, ShowPool, ShowVolume, VdevKind, VdevRole, VdevSpec, VolumeCreate,
 };
 use weir_api::{ApiError, Handle as _};
 use weir_base::BLOCK_BYTES;
 use weir_base::size::Human;
 
+use crate::answer::errors::internal;
 use crate::disks::open_disks::device_error;
 use crate::start::options::ServeOptions;
 use crate::state::server::Manager;
 
 const POOL: &str = "demo";
 const VOLUME: &str = "demo/vol1";
+const FILESYSTEM: &str = "demo/home";
+/// Directory in the state directory at which the filesystem is mounted.
+const MOUNTED_AT: &str = "home";
+const FILE_RECORD_BYTES: u64 = 128 << 10;
 const VOLUME_BYTES: u64 = 1 << 30;
 /// Size of each disk: the volume can be overwritten many times before the disks are full.
 const DISK_BYTES: u64 = 8 << 30;
@@ -58,11 +65,40 @@ pub(crate) async fn set_up(
     };
     let made = manager.handle(export).await?;
     let uri = made.export.uris.first().cloned().unwrap_or_default();
-    say(&text(new, &uri, &disks, options));
+    let files = mount(manager, &options.state_dir.join(MOUNTED_AT)).await;
+    say(&text(new, &uri, &disks, &files, options));
     Ok(())
 }
 
-fn text(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOptions) -> String {
+/// Creates the filesystem and mounts it. Returns the directory.
+///
+/// # Errors
+/// For example, this machine has no FUSE. The rest of the demo works anyway.
+async fn mount(manager: &Manager, at: &Path) -> Result<PathBuf, ApiError> {
+    let name = FILESYSTEM.to_owned();
+    if manager.handle(ShowFilesystem { name: name.clone() }).await.is_err() {
+        let (record_bytes, properties) = (FILE_RECORD_BYTES, PropertyValues::default());
+        let filesystem = FilesystemCreate { name: name.clone(), record_bytes, properties };
+        manager.handle(filesystem).await?;
+    }
+    let mounts = manager.handle(ListMounts {}).await?.mounts;
+    if let Some(mount) = mounts.into_iter().find(|mount| mount.name == FILESYSTEM) {
+        return Ok(PathBuf::from(mount.directory));
+    }
+    let directory = fs::create_dir_all(at).and_then(|()| fs::canonicalize(at));
+    let directory = directory.map_err(|error| internal("the directory of the mount", &error))?;
+    let directory = Some(directory.display().to_string());
+    let request = FilesystemMount { name, directory, read_only: false };
+    Ok(PathBuf::from(manager.handle(request).await?.mount.directory))
+}
+
+fn text(
+    new: bool,
+    uri: &str,
+    disks: &[PathBuf; 2],
+    files: &Result<PathBuf, ApiError>,
+    options: &ServeOptions,
+) -> String {
     let [first, second] = disks;
     let verb = if new { "Made" } else { "Found again:" };
     // Clients find the default socket without `--api`.
@@ -71,14 +107,22 @@ fn text(new: bool, uri: &str, disks: &[std::path::PathBuf; 2], options: &ServeOp
         _ => String::new(),
     };
     let here = |path: &Path| path.display().to_string();
+    let (mounted, copy) = match files {
+        Ok(at) => {
+            let at = here(at);
+            (format!("mounted at\n  {at}"), format!("  cp -r /etc/apt {at}/\n"))
+        }
+        Err(error) => (format!("not mounted: {error}"), String::new()),
+    };
     format!(
         "\n{verb} pool {POOL}, a mirror of two sparse files of {size}:\n  {a}\n  {b}\n\
-         volume {VOLUME}, {volume}, thin, lz4; served as\n  {uri}\n\n\
+         volume {VOLUME}, {volume}, thin, lz4; served as\n  {uri}\n\
+         filesystem {FILESYSTEM}, {mounted}\n\n\
          Try in another terminal:\n\
          \x20 nbdinfo '{uri}'\n\
          \x20 nbdcopy --progress '{uri}' /tmp/vol1.img\n\
          \x20 fio --name=try --ioengine=nbd --thread=1 '--uri={uri}' --rw=randwrite --bs=4k \
-         --iodepth=32 --size=256m --verify=crc32c\n\n\
+         --iodepth=32 --size=256m --verify=crc32c\n{copy}\n\
          State: weir{api} pool status    Stop: Ctrl-C\n",
         size = Human(DISK_BYTES),
         volume = Human(VOLUME_BYTES),
