@@ -46,6 +46,7 @@ const FOR_TEST: &[Need] = &[
     need("tgtd", "tgt"),
     need("qemu/block-iscsi.so", "qemu-block-extra"),
     need("mke2fs", "e2fsprogs"),
+    need("fusermount3", "fuse3"),
     need("setpriv", "util-linux"),
     need("eu-stack", "elfutils"), // stacks of a hung test
     // These tools boot a Linux guest with its own kernel.

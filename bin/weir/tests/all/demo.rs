@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::common::ports::free_address;
 use crate::common::{Dirs, WEIR, eventually, tool};
+use crate::mounts::no_fuse;
 use rustix::process::{Pid, Signal, kill_process};
 
 struct Demo {
@@ -93,8 +94,10 @@ fn printed_demo_commands_succeed() {
         assert!(talk.contains(part), "{part:?} is missing:\n{talk}");
     }
     let commands = demo.commands();
-    assert_eq!(commands.len(), 3, "{commands:?}");
-    for (line, tool) in commands.iter().zip(["nbdinfo", "nbdcopy", "fio"]) {
+    let is_mounted = talk.contains("filesystem demo/home, mounted at");
+    assert_eq!(is_mounted, no_fuse().is_none(), "{talk}");
+    assert_eq!(commands.len(), 3 + usize::from(is_mounted), "{commands:?}");
+    for (line, tool) in commands.iter().zip(["nbdinfo", "nbdcopy", "fio", "cp"]) {
         assert!(line.starts_with(tool), "{line}");
         let text = paste(line);
         eprintln!("$ {line}\n{}", text.lines().last().unwrap_or_default());
@@ -119,6 +122,9 @@ fn printed_demo_commands_succeed() {
     assert!(talk.contains("Found again: pool demo"), "{talk}");
     let read = tool("qemu-io", &["-f", "raw", "-c", "read -P 0x3c 512M 1M", &uri]);
     assert!(!read.contains("failed"), "{read}");
+    if is_mounted {
+        assert!(dirs.file("home/weir-demo/home/apt/sources.list.d").is_dir(), "{talk}");
+    }
     demo.interrupt();
 }
 

@@ -36,6 +36,7 @@ mod lies;
 mod lifecycle;
 mod lost_nodes;
 mod memory;
+mod mount_copies;
 mod mount_rights;
 mod mounts;
 mod nbd_access;

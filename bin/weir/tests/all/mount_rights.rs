@@ -3,13 +3,13 @@
 //! Not here: the evaluation of ACLs and the counts of quotas (weir-fs), other operations (mounts).
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::XattrFlags;
 
-use crate::common::{Dirs, Server, is_root};
+use crate::common::{Dirs, GIB, Server, WEIR, is_root, tool};
 use crate::mounts::{Place, mounted, on_fuse};
 
 const ACCESS: &str = "system.posix_acl_access";
@@ -25,6 +25,8 @@ const NONE: u32 = u32::MAX;
 /// A user that exists on no machine.
 const FRIEND: u32 = 61_234;
 const STRANGER: u32 = 61_235;
+/// The user nobody, because fusermount3 refuses users without a name.
+const NOBODY: u32 = 65_534;
 
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let entry = |(tag, rights, id): &(u16, u16, u32)| {
@@ -160,5 +162,101 @@ fn quotas_limit_users_also_while_the_filesystem_is_mounted() {
             server.weir(&line).fails(crate::common::code::INVALID, &["try: "]);
         }
         server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn directory_passes_its_project_on_and_the_quota_of_the_project_holds() {
+    for_users(|server, home| {
+        let (shared, other) = (home.at("shared"), home.at("other"));
+        fs::create_dir(&shared).unwrap();
+        fs::create_dir(&other).unwrap();
+        let path = |path: &Path| path.display().to_string();
+        tool("chattr", &["-p", "42", "+P", &path(&shared)]);
+        let shown = tool("lsattr", &["-pd", &path(&shared)]);
+        assert!(shown.trim_start().starts_with("42 ") && shown.contains('P'), "{shown}");
+        server.weir("filesystem quota tank/home --project 42 2MiB").ok();
+        assert!(writes(0, &shared.join("small"), 1));
+        let shown = tool("lsattr", &["-p", &path(&shared.join("small"))]);
+        assert!(shown.trim_start().starts_with("42 "), "{shown}");
+        assert!(!writes(0, &shared.join("large"), 4), "EDQUOT");
+        assert!(writes(0, &other.join("large"), 4), "another project");
+        let moved = fs::rename(other.join("large"), shared.join("moved")).unwrap_err();
+        assert_eq!(moved.raw_os_error(), Some(18), "EXDEV");
+        // Only the owner and root may change the project; other flags do not exist here.
+        fs::set_permissions(home.at(""), Permissions::from_mode(0o755)).unwrap();
+        let refused = |mut command: Command| !command.output().unwrap().status.success();
+        assert!(refused(as_user(STRANGER, &["chattr", "-p", "7", &path(&shared)])));
+        assert!(refused(as_user(0, &["chattr", "+i", &path(&shared.join("small"))])));
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+/// Starts a server of a user without any rights of root.
+fn serve_as_nobody(dirs: &Dirs) -> Server {
+    let program = dirs.file("weir");
+    if !program.exists() {
+        fs::copy(WEIR, &program).unwrap();
+        for directory in [dirs.file(""), dirs.short("")] {
+            chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    let own = dirs.serve();
+    let mut command = as_user(NOBODY, &[]);
+    command.arg(program).args(own.get_args()).env_remove("WEIR_API").current_dir(dirs.file(""));
+    Server::start(dirs, "", command)
+}
+
+#[test]
+fn server_without_root_mounts_for_its_user() {
+    if !is_root() {
+        eprintln!("skipped: only root can run a server as another user");
+        return;
+    }
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let server = serve_as_nobody(&dirs);
+        let disk = dirs.disk("disk-a", GIB);
+        let home = Place::new(&dirs, "home");
+        for path in [&disk, &home.at("")] {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        server.weir("pool create tank disk-a").ok();
+        server.weir("filesystem create tank/home").ok();
+        server.weir(&format!("mount tank/home {}", home.text())).ok();
+        assert!(writes(NOBODY, &home.at("file"), 2));
+        assert!(!can(STRANGER, "-e", &home.at("file")), "other users have no access");
+        let read = as_user(NOBODY, &["cmp"]).arg(home.at("file")).arg("/dev/zero").output();
+        let said = String::from_utf8(read.unwrap().stdout).unwrap();
+        assert!(said.contains("differ"), "{said}");
+        server.weir("unmount tank/home").ok();
+        assert_eq!(home.mounts(), 0);
+
+        server.weir("mount tank/home").ok();
+        server.kill();
+        assert_eq!(home.mounts(), 1, "the dead mount stays");
+        let server = serve_as_nobody(&dirs);
+        assert_eq!(home.mounts(), 1, "the server replaced the dead mount");
+        assert!(can(NOBODY, "-s", &home.at("file")));
+        server.stop_clean();
+        assert_eq!(home.mounts(), 0, "a clean stop unmounts");
+    });
+}
+
+#[test]
+fn directory_of_an_absent_mount_accepts_no_files() {
+    for_users(|server, home| {
+        let below = home.at("");
+        fs::set_permissions(&below, Permissions::from_mode(0o755)).unwrap();
+        chown(&below, Some(FRIEND), Some(FRIEND)).unwrap();
+        assert!(writes(FRIEND, &home.at("mounted"), 1));
+        let detached = Command::new("umount").arg(&below).status().unwrap();
+        assert!(detached.success());
+        assert_eq!(home.mounts(), 0);
+        chown(&below, Some(FRIEND), Some(FRIEND)).unwrap();
+        assert!(!writes(FRIEND, &home.at("below"), 1), "the mount is absent");
+        server.weir(&format!("mount tank/home {}", home.text())).ok();
+        server.weir("unmount tank/home").ok();
+        assert!(writes(FRIEND, &home.at("below"), 1), "no mount is expected here");
     });
 }

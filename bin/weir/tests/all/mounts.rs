@@ -27,7 +27,7 @@ use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, code, eventually, path, r
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// Returns the reason why this machine cannot mount, if there is one.
-fn no_fuse() -> Option<String> {
+pub(crate) fn no_fuse() -> Option<String> {
     // Capability of mount(2) (capabilities(7)).
     const CAP_SYS_ADMIN: u64 = 1 << 21;
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -79,7 +79,7 @@ impl Place {
     }
 
     /// Number of mounts at this directory.
-    fn mounts(&self) -> usize {
+    pub(crate) fn mounts(&self) -> usize {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         table.lines().filter(|line| line.split(' ').nth(4) == Some(self.text())).count()
     }
@@ -196,7 +196,7 @@ fn open_files_holes_and_set_id_bits_behave_as_on_a_local_disk() {
         assert_eq!(collapse, Err(rustix::io::Errno::OPNOTSUPP));
         assert_eq!(sparse.metadata().unwrap().len(), 1 << 40);
 
-        // Operations without a request of their own: locks, and copies by reads and writes.
+        // Locks without a request of their own, and a copy.
         rustix::fs::flock(&sparse, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         fs::write(home.at("source"), vec![3; 300_000]).unwrap();
         fs::copy(home.at("source"), home.at("target")).unwrap();
@@ -251,6 +251,21 @@ fn mount_survives_a_restart_and_a_kill_of_the_server() {
         assert_eq!(home.mounts(), 1, "the dead mount is replaced");
         assert_eq!(read(&home.at("synced")), vec![9; 300_000]);
         assert_eq!(read(&home.at("unsynced")), b"before the stop");
+
+        // An unmount makes everything durable.
+        for (name, by_weir) in [("one", true), ("two", false)] {
+            fs::write(home.at(name), b"before the unmount").unwrap();
+            if by_weir {
+                server.weir("unmount tank/home").ok();
+            } else {
+                tool("umount", &[home.text()]);
+                // The server accepts a new mount when the old one has ended.
+                eventually("a new mount", LIMIT, || server.weir("mount tank/home").code == Some(0));
+            }
+            server.kill();
+            server = dirs.start();
+            assert_eq!(read(&home.at(name)), b"before the unmount", "{name}");
+        }
 
         server.weir("set mountpoint=none tank/home").ok();
         server.stop_clean();
