@@ -25,7 +25,7 @@ const NONE: u32 = u32::MAX;
 /// A user that exists on no machine.
 const FRIEND: u32 = 61_234;
 const STRANGER: u32 = 61_235;
-/// The user nobody, because fusermount3 refuses users without a name.
+/// A user with an entry in /etc/passwd, which fusermount3 requires.
 const NOBODY: u32 = 65_534;
 
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! Project ids and inode flags: ioctl(2) with the commands of linux/fs.h, which chattr(1), lsattr(1)
-//! and xfs_io(8) use.
+//! Project ids and inode flags: ioctl(2) with the commands of linux/fs.h, which chattr(1),
+//! lsattr(1) and xfs_io(8) use.
 //!
 //! Invariant: only the owner of an inode, or root, changes its project and flags.
 
@@ -37,7 +37,7 @@ fn number_at(data: &[u8], at: usize) -> Done<u32> {
     bytes.map(|bytes| u32::from_ne_bytes(*bytes)).ok_or(Errno::EINVAL)
 }
 
-/// Decodes flags of which only `inherit` is supported.
+/// Decodes flags. Only the flag `inherit` is supported.
 fn flags(given: u32, inherit: u32) -> Done<u32> {
     match given {
         0 => Ok(0),

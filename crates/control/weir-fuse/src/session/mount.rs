@@ -1,7 +1,8 @@
 //! Starts and ends mounts.
 //!
-//! This module mounts the directory itself, and without root with `fusermount`: fuser would unmount the directory at the end of the session,
-//! even if the directory has another mount by then.
+//! This module mounts the directory itself, or with `fusermount` if the server is not root. fuser
+//! would unmount the directory at the end of the session, even if the directory has another mount
+//! by then.
 //!
 //! Invariants:
 //! - a mount that could not start leaves no mount behind;

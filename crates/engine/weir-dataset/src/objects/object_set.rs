@@ -163,8 +163,8 @@ impl ObjectChanges {
     pub(crate) fn bound(&self, changes: &[ObjectChange], table_height: u8) -> Added {
         let mut added = Added::default();
         let mut stored = 0;
-        // Object and leaf of the change before, which counted the slot and the nodes of this leaf. A
-        // copy has many references in one leaf.
+        // Object and leaf of the previous change, which counted the slot and the nodes of the leaf.
+        // A copy has many references in one leaf.
         let mut last: Option<(ObjectId, Option<u64>)> = None;
         for change in changes {
             let known = self.objects.get(&change.object());

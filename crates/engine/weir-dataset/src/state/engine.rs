@@ -18,7 +18,7 @@ use weir_format::{Compression, DatasetState};
 use weir_pool::{LateDisk, PlantedBug, Pool, PoolOptions};
 
 use crate::error::DatasetError;
-use crate::state::layer_memory::CACHE_PERCENT;
+use crate::state::memory_split::CACHE_PERCENT;
 use crate::state::outcome::Outcome;
 use crate::state::replacement::PendingReplacement;
 use crate::state::scan_requests::ScanDesk;

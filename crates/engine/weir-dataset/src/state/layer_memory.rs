@@ -6,34 +6,16 @@
 //! Invariant: the caches and all layers together have [`CACHE_PERCENT`] of the pool's memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
 
 use crate::state::engine::Engine;
+use crate::state::memory_split::{CACHE_PERCENT, Memory};
 use crate::state::shared::Core;
 
-/// Part of the memory for caches and layers. In-flight I/O and state take the rest of the memory.
-pub(crate) const CACHE_PERCENT: u64 = 38;
 /// Part of the memory for dirty data.
 const DIRTY_PERCENT: u64 = 42;
 /// The open layers together have this fraction of the memory for caches: a quarter.
 const LAYERS_SHARE: u64 = 4;
-
-/// Memory of a pool.
-#[derive(Default)]
-pub(crate) struct MemorySplit {
-    memory: Mutex<Memory>,
-    /// Memory of each open layer, in bytes.
-    layer_bytes: AtomicU64,
-}
-
-#[derive(Default)]
-struct Memory {
-    bytes: u64,
-    /// Number of open layers.
-    layers: u64,
-}
 
 impl Core {
     /// Sets the memory of the pool.
@@ -52,14 +34,14 @@ impl Core {
     }
 }
 
-/// Memory of an open layer. The pool's caches have it again after the drop.
+/// Memory of an open layer. Dropping it returns the memory to the caches of the pool.
 pub struct LayerMemory {
     core: Arc<Core>,
 }
 
 impl LayerMemory {
-    /// Current maximum, in bytes. It changes when another layer opens or closes, and when the server
-    /// opens or closes a pool.
+    /// Current maximum, in bytes. It changes when another layer opens or closes, and when the
+    /// server opens or closes a pool.
     pub fn bytes(&self) -> u64 {
         self.core.memory.layer_bytes.load(Ordering::Acquire)
     }

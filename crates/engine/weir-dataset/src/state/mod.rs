@@ -7,6 +7,7 @@ pub(crate) mod engine;
 pub(crate) mod layer_memory;
 pub(crate) mod limits;
 pub(crate) mod mark;
+pub(crate) mod memory_split;
 pub(crate) mod outcome;
 pub(crate) mod pressure;
 pub(crate) mod properties;

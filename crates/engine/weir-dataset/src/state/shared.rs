@@ -25,8 +25,8 @@ use crate::error::DatasetError;
 use crate::objects::log_bytes::LogTotal;
 use crate::objects::record::VolumeSize;
 use crate::state::directory_losses::DirectoryLosses;
-use crate::state::layer_memory::MemorySplit;
 use crate::state::limits::OVERWRITE_BYTES;
+use crate::state::memory_split::MemorySplit;
 use crate::state::pressure::Pressure;
 use crate::state::properties::effective;
 

@@ -97,8 +97,8 @@ fn batch(numbers: &mut Rng, model: &mut Model) -> Vec<ObjectChange> {
     changes
 }
 
-/// Draws a copy between two objects, and the changes that precede it in the txg. Applies both to the
-/// model.
+/// Draws a copy between two objects, and the changes that precede it in the txg. Applies both to
+/// the model.
 fn copy(numbers: &mut Rng, model: &mut Model) -> Option<(RecordCopy, Vec<ObjectChange>)> {
     let source = numbers.choice(model.keys().copied())?;
     let same = model.keys().copied().filter(|number| size_of(*number) == size_of(source));

@@ -21,7 +21,7 @@ pub(crate) struct Change<'r> {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// How a change of a draft reaches the engine.
+/// Form in which the engine gets a change of a draft.
 enum Passed<'c> {
     Logged(ObjectRecord),
     Copy(&'c RecordCopy),

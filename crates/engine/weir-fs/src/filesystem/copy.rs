@@ -23,8 +23,8 @@ use crate::filesystem::state::Filesystem;
 use crate::inodes::LockedInode;
 use crate::layout::FILE_BYTES_MAX;
 
-/// Minimum number of bytes that are copied as references. A copy by reference waits for the
-/// committer, and later syncs of the filesystem wait for a commit, so a short copy reads and writes.
+/// Minimum number of bytes that are copied as references. Such a copy waits for the committer, and
+/// later syncs of the filesystem wait for a commit. A shorter copy reads and writes the bytes.
 const REFERENCED_BYTES_MIN: u64 = 64 << 10;
 
 /// A range of bytes of a file, and the offset of its copy.
@@ -84,8 +84,8 @@ fn has_too_many_references(error: &DatasetError) -> bool {
 
 impl Filesystem {
     /// Copies up to `bytes` bytes from offset `from` of `source` to offset `to` of `target`.
-    /// Returns the number of copied bytes, less than `bytes` if the source ends or the copy is long:
-    /// the caller then continues with the rest. 0: `from` is at or after the end of the source.
+    /// Returns the number of copied bytes; 0 if `from` is at or after the end of the source. If the
+    /// copy is long, the call copies a part, and the caller continues with the rest.
     ///
     /// Whole records become references to the records of the source if both files have them at the
     /// same offsets within a record, and if the copy has at least 64 KiB. A reference takes
