@@ -2,8 +2,8 @@
 //!
 //! Not here: errors of volumes and names (weir-dataset).
 //!
-//! Invariant: a variant names the pool, disk or vdev that failed; its text names the remedy where
-//! the kind does not make it obvious.
+//! Invariant: a variant names the pool, disk or vdev that failed; its text names the remedy, unless
+//! the error's kind makes the remedy obvious.
 
 use std::fmt;
 use std::sync::Arc;
@@ -327,7 +327,7 @@ pub enum PoolError {
         /// Newest txg of the other disks.
         newest: Txg,
     },
-    /// A disk that returns to an open pool has committed txgs that the pool lacks.
+    /// A disk that is to rejoin an open pool has committed txgs that the pool lacks.
     #[error(
         "{disk} cannot join pool {pool}: it was written without the other disks up to txg {own}, \
          and the pool lacks these writes. To keep the pool's state and overwrite the disk: weir \
@@ -342,7 +342,7 @@ pub enum PoolError {
         /// Newest txg of the disk.
         own: Txg,
     },
-    /// Another server uses a disk that returns to an open pool.
+    /// Another server uses a disk that is to rejoin an open pool.
     #[error(
         "{disk} cannot join pool {pool}: host {host} (pid {pid}) has it open in a pool and wrote \
          to it {seconds} s ago. Export the pool there, or choose another disk"

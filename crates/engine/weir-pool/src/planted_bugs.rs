@@ -35,7 +35,8 @@ pub enum PlantedBug {
     OpensUnclaimed,
     /// An import treats a leg that missed writes as up to date.
     StaleLegTrusted,
-    /// An import treats a leg as up to date although its own uberblocks end before the pool's.
+    /// An import treats a leg as up to date although the leg's newest uberblock is older than the
+    /// pool's.
     OldLegTrusted,
     /// A vdev is removed while one of the last uberblocks still refers to segments on it.
     VdevLeavesEarly,

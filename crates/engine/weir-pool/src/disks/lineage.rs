@@ -16,8 +16,8 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// True if the import epoch of `late` began later: the import that began it found an uberblock of
-/// the import epoch of `early`.
+/// True if the import epoch of `late` descends from the import epoch of `early`: the lineage of
+/// `late` lists that epoch as an earlier one.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let Some(before) = early.lineage.first() else { return false };
     late.lineage.iter().position(|known| known.id == before.id).is_some_and(|index| index > 0)
@@ -37,8 +37,8 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
 /// commit. The import that wrote the claim did not find that txg, and may have overwritten its
 /// rows.
 ///
-/// False if the import epoch of `early` committed more than one txg that the history of `late`
-/// lacks, its claim aside: then that epoch ran without the disks of `late`.
+/// If the import epoch of `early` committed more than one txg, in addition to its claim, that the
+/// history of `late` lacks, that epoch ran without the disks of `late`, and the result is false.
 pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
     let is_unfinished = || is_claim && is_ancestor_of_without_cuts(early, late);
@@ -142,7 +142,7 @@ pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
 }
 
 /// Newest uberblock in the ring of one disk that is no claim. A claim has the roots of an earlier
-/// uberblock, so a disk that ends with one has no data that other disks lack.
+/// uberblock, so a disk whose newest uberblock is a claim has no data that other disks lack.
 pub(crate) fn newest_change(ring: &[Uberblock]) -> Option<&Uberblock> {
     let is_claim =
         |own: &Uberblock| ring.iter().any(|other| other.txg < own.txg && lead_to_same(other, own));

@@ -78,7 +78,8 @@ impl Vdev {
         }
     }
 
-    /// As [`Vdev::read_verified`]: of the `len` bytes at `at`, verifies the range `wanted`.
+    /// Reads `len` bytes at `at` as [`Vdev::read_verified`] does, but verifies only the range
+    /// `wanted` of these bytes.
     pub(super) async fn read_raidz_verified(
         &self,
         rows: &Rows,
@@ -114,8 +115,8 @@ impl Vdev {
         Ok(out)
     }
 
-    /// Reads from the legs that hold the bytes. If that fails or takes too long, `Err` has enough
-    /// other strips to reconstruct the bytes, or all readable strips if those are too few.
+    /// Reads from the legs that hold the bytes. If the read fails or takes too long, `Err` has
+    /// enough other strips to reconstruct the bytes, or all readable strips if they do not suffice.
     async fn read_or_gather<'a>(
         &'a self,
         rows: &'a Rows,

@@ -49,8 +49,8 @@ impl Pool {
         }
     }
 
-    /// As [`Self::note_lost`], for a record or node at this level and index of a tree. Does nothing
-    /// if `of` is `None`.
+    /// Calls [`Self::note_lost`] for the record or node at this level and index of a tree. Does
+    /// nothing if `of` is `None`.
     pub(crate) fn note_lost_in(
         &self,
         of: Option<TreeOf>,

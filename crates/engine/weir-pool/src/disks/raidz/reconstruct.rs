@@ -198,7 +198,7 @@ impl Vdev {
         self.damaged(at)
     }
 
-    /// Rewrites the wanted bytes that were reconstructed and differ from those on their legs.
+    /// Rewrites the wanted bytes that were reconstructed and differ from the bytes on their legs.
     pub(super) async fn heal_slice(
         &self,
         rows: &Rows,
