@@ -5,8 +5,8 @@
 //!
 //! Invariants (I24, docs/decisions/0016):
 //! - an owner rewrites its slot every [`OWNER_HEARTBEAT`], even while the pool is idle;
-//! - an import claims a pool at once only if its last owner has certainly ended ([`watch`]), and a
-//!   pool whose slot changes only by force ([`settle`]);
+//! - an import claims a pool at once only if the pool's last owner has certainly ended ([`watch`]);
+//!   if the owner slot changes, only a forced import claims the pool ([`settle`]);
 //! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
 //!   (`import::found`);
 //! - an owner that finds another import epoch in its slot suspends the pool (`check_owner`).

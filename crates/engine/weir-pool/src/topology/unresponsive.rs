@@ -89,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// Runs `work`, which imports the pool. In the meantime stops I/O to unresponsive legs that
+    /// Runs `work`, which imports the pool. While `work` runs, stops I/O to unresponsive legs that
     /// their vdevs do not need.
     pub async fn around_silent_legs<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
