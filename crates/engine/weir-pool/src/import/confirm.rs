@@ -4,7 +4,8 @@
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
 //! Invariants (I25; docs/design/recovery.md, "Legs"):
-//! - a claim does not count: it repeats an older uberblock, so a leg without it misses no data;
+//! - a claim does not count: it repeats an older uberblock, so a leg without the claim misses no
+//!   data;
 //! - a leg whose ring ends one txg early is unconfirmed, or stale if it has an uberblock of a later
 //!   import epoch; a leg whose ring ends earlier is stale ([`mark_legs`]);
 //! - a leg whose own newest uberblock lists it as stale or unconfirmed (such as a disk that was
@@ -30,10 +31,11 @@ use crate::planted_bugs::PlantedBug;
 /// to an old copy of the disk, or to a disk that lost writes which it had reported as durable. Such
 /// a leg is stale from the end of its ring.
 ///
-/// A leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it has
-/// the rows of that txg, which were flushed before the uberblock was written, so the leg counts as
-/// complete and is resilvered. If the leg also has an uberblock of a later import epoch, it is
-/// stale from the end of its ring: that epoch may have overwritten the rows of the missing txg.
+/// A leg whose ring ends one txg early is unconfirmed. The rows of the missing txg were flushed
+/// before its uberblock was written, so the leg has these rows unless its disk loses flushed
+/// writes. Therefore the leg counts as complete and is resilvered. If the leg also has an uberblock
+/// of a later import epoch, it is stale from the end of its ring: that epoch may have overwritten
+/// the rows of the missing txg.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {

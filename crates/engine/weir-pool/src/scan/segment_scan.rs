@@ -220,8 +220,8 @@ impl Pool {
         Ok(ScanPlan { segments: segments.collect::<Vec<_>>().into_iter(), roots })
     }
 
-    /// Finds the live blocks of a segment. This may run long before [`Self::scan_step`]: blocks
-    /// that are freed later stay in place, and later writes go to every leg.
+    /// Finds the live blocks of a segment. A call may precede [`Self::scan_step`] by a long time:
+    /// blocks that are freed later stay in place, and later writes go to every leg.
     ///
     /// # Errors
     /// The pool is suspended.

@@ -44,8 +44,8 @@ pub(crate) struct Labelled<'a> {
 }
 
 /// Reads the owner slots of owners that may be alive, again and again for [`OWNER_WATCH`]. Returns
-/// the first owner whose slot changed. Does not wait for an owner that closed the pool, or that was
-/// a process or a boot of this machine that no longer runs.
+/// the first owner whose slot changed. Does not wait for an owner that closed the pool, or for a
+/// process of this machine that has ended or ran before the last boot.
 pub(crate) async fn watch(
     disks: &[Labelled<'_>],
     identity: &Identity,
