@@ -4,8 +4,7 @@
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
 //! Invariants (I25; docs/design/recovery.md, "Legs"):
-//! - a claim does not count: it repeats an older uberblock, so a leg without the claim misses no
-//!   data;
+//! - a claim does not count: it repeats an older uberblock and adds no data that a leg could miss;
 //! - a leg whose ring ends one txg early is unconfirmed, or stale if it has an uberblock of a later
 //!   import epoch; a leg whose ring ends earlier is stale ([`mark_legs`]);
 //! - a leg whose own newest uberblock lists it as stale or unconfirmed (such as a disk that was

@@ -77,8 +77,7 @@ pub struct HintFigures {
     pub used: u64,
     /// Number of lookups whose entry named a block with the same content.
     pub hits: u64,
-    /// Number of lookups whose entry named a block with other content, or one that could not be
-    /// read.
+    /// Number of lookups whose entry named a block with other content, or an unreadable block.
     pub false_hits: u64,
     /// Number of entries evicted for newer ones.
     pub evicted: u64,

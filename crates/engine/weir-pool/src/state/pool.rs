@@ -3,8 +3,8 @@
 //! `read` reads blocks, `txg::write_out` writes them, `txg::commit` commits.
 //!
 //! Invariants:
-//! - one commit at a time, by the only owner of the pool;
-//! - a poisoned pool stays poisoned: only a new import clears it.
+//! - the only owner of a pool runs one commit at a time;
+//! - a poisoned pool stays poisoned until the next import.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -120,7 +120,7 @@ pub struct Pool {
     pub(crate) scans: Scans,
     pub(crate) damage: Damage,
     /// True if metadata was unreadable, or readable only from its second copy, since the last
-    /// rewrite.
+    /// rewrite of the metadata trees.
     pub(crate) roots_are_damaged: AtomicBool,
     pub(crate) lost_nodes: LostNodes,
     /// Disks that no longer belong to a leg but still have operations in flight.
@@ -353,8 +353,8 @@ impl Pool {
     /// Writes one batch to the intent log. Calls must not overlap.
     ///
     /// # Durability
-    /// The batch is on stable media of every leg that the newest uberblock does not list as stale
-    /// when this returns `Ok`.
+    /// When the call returns `Ok`, the batch is on stable media of every leg that the newest
+    /// uberblock does not list as stale.
     ///
     /// # Errors
     /// `NeedsCommit`; any other error has poisoned the pool.
