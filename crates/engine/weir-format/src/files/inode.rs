@@ -199,8 +199,8 @@ impl Xattr {
 pub struct Inode {
     /// Whether the inode has a name.
     pub state: InodeState,
-    /// Txg that created the inode, below 2^48. Together with the inode number, it names the file
-    /// for ever: a number that is reused gets a newer txg.
+    /// Txg that created the inode, below 2^48. The txg and the inode number identify the file
+    /// permanently: a reused number gets a newer txg.
     pub created_txg: Txg,
     /// Size in bytes.
     pub size: u64,
@@ -210,7 +210,8 @@ pub struct Inode {
     pub file_type: FileType,
     /// Permission bits, set-id bits and sticky bit: at most 0o7777.
     pub permissions: u32,
-    /// Number of directory entries that name the inode; for a directory, its subdirectories and 2.
+    /// Number of directory entries that name the inode; for a directory, the number of its
+    /// subdirectories plus 2.
     pub nlink: u32,
     /// User that owns the file.
     pub uid: u32,
@@ -231,7 +232,7 @@ pub struct Inode {
     /// Time of creation.
     pub btime: TimeStamp,
     /// Directory that contains this directory; for other files, the directory in which the file was
-    /// last named, as a hint.
+    /// last named, which may be out of date.
     pub parent: ObjectId,
     /// Object with the extended attributes that do not fit into the area; 0: none.
     pub attributes: ObjectId,

@@ -43,7 +43,7 @@ pub struct StreamWriter {
     next: u64,
     /// Position in a stream of objects.
     objects: Option<Cursor>,
-    /// Unused objects that later ones may still extend.
+    /// Range of unused objects that later unused objects may still extend.
     unused: Option<Range<u64>>,
     counts: StreamCounts,
 }
