@@ -1,6 +1,6 @@
 //! Disk layout: offsets of the areas of a disk, and the limits of a pool's sizes.
 //!
-//! The structures in those areas are in the other modules.
+//! The structures in these areas are in the other modules.
 //!
 //! Invariants: every area starts on a 4 KiB boundary; both labels lie outside the segment area.
 //!

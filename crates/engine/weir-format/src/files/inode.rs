@@ -19,7 +19,7 @@ const WHAT: &str = "inode";
 const TYPE_SHIFT: u32 = 12;
 const NANOS: u32 = 1_000_000_000;
 
-/// Whether an inode has a name.
+/// State of an inode: with a name, without a name, or without a file of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeState {
     /// At least one directory entry names the inode.
@@ -197,7 +197,7 @@ impl Xattr {
 /// A decoded inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// Whether the inode has a name.
+    /// State of the inode.
     pub state: InodeState,
     /// Txg that created the inode, below 2^48. The txg and the inode number identify the file
     /// permanently: a reused number gets a newer txg.

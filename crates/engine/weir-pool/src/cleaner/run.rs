@@ -49,8 +49,8 @@ impl Pool {
         Reserve::of(self.segments.areas.total_segments())
     }
 
-    /// True if there are victims, and enough free segments for the blocks that the cleaner would
-    /// move out of them.
+    /// True if some segments are victims, and enough segments are free for the blocks that the
+    /// cleaner would move out of the victims.
     pub fn can_clean(&self) -> bool {
         self.has_free_above(self.cleaner_floor())
             && !self.victims(Order::Greedy, u64::MAX).is_empty()

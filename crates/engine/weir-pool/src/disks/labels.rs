@@ -260,8 +260,8 @@ pub(crate) async fn zero_slot(
 /// Writes an uberblock to both labels of every leg in use.
 ///
 /// # Durability
-/// Durable on every leg that is not faulted when this returns `Ok`. A crash before that may tear
-/// both slots; the slots of earlier txgs stay intact.
+/// When the call returns `Ok`, the uberblock is durable on every leg that is not faulted. A crash
+/// before the return may tear both slots; the slots of earlier txgs stay intact.
 ///
 /// # Errors
 /// A vdev that holds segments has too few legs left.

@@ -77,7 +77,7 @@ pub(crate) fn is_ancestor_of_without_cuts(old: &Uberblock, new: &Uberblock) -> b
     is_part_of_but_for_cuts(old, &new.lineage, new.txg)
 }
 
-/// As [`is_ancestor_of_without_cuts`], for a history that ends with `newest`.
+/// True if [`is_ancestor_of_without_cuts`] holds for a history that ends with `newest`.
 fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) -> bool {
     let mut end = old.txg;
     for import_epoch in &old.lineage {
@@ -117,7 +117,7 @@ pub(crate) struct PoolHistory<'a> {
 
 /// Uberblock of a disk that may have diverged.
 pub(crate) struct DiskEnd<'a> {
-    /// Newest uberblock of the disk that is no claim.
+    /// Newest uberblock of the disk, claims excluded.
     pub(crate) newest: &'a Uberblock,
     /// True if an owner slot proves that the txg of `newest` was committed.
     pub(crate) is_committed: bool,
@@ -141,7 +141,7 @@ pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
     !is_known && (disk.is_committed || alone() || !is_cut())
 }
 
-/// Newest uberblock in the ring of one disk that is no claim. A claim has the roots of an earlier
+/// Newest uberblock in the ring of one disk, claims excluded. A claim has the roots of an earlier
 /// uberblock, so a disk whose newest uberblock is a claim has no data that other disks lack.
 pub(crate) fn newest_change(ring: &[Uberblock]) -> Option<&Uberblock> {
     let is_claim =

@@ -4,8 +4,8 @@
 //! (`reconstruct`), writing rows (`write`), parity computation (weir-codec).
 //!
 //! Invariants:
-//! - a read uses only the legs that hold the bytes while these are usable, answer in time with the
-//!   right bytes, and delayed no other read recently;
+//! - a read uses only the legs that hold the bytes while these legs are usable, answer in time with
+//!   the right bytes, and delayed no other read recently;
 //! - otherwise the read returns the bytes that are available first: the bytes of the slow leg, or
 //!   bytes reconstructed from other strips of the rows;
 //! - a read waits for a slow leg if the other legs do not suffice. Slowness counts as no error, and

@@ -85,8 +85,8 @@ pub(crate) fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let claims = uberblock.lineage.len().saturating_sub(1);
     for import_epoch in uberblock.lineage.iter().take(claims) {
         if import_epoch.first > content {
-            // This epoch claimed the same state as a newer one, with the same or a later txg: skip
-            // its claim.
+            // This epoch claimed the same state as a newer epoch, with the same or a later txg:
+            // skip its claim.
             continue;
         }
         if import_epoch.first != content {

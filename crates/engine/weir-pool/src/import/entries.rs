@@ -161,7 +161,7 @@ fn lost_references(
     unknown
 }
 
-/// Reads every remap table and keeps those that fit the memory budget.
+/// Reads every remap table, and keeps tables in RAM up to the memory budget.
 async fn read_remaps(
     pool: &Pool,
     remaps: WholeTree,

@@ -88,9 +88,10 @@ impl Found {
     }
 
     /// Takes the label with the highest txg, except labels of diverged disks, which describe the
-    /// vdevs of another history. Among labels with the same txg, a disk with the newest uberblock
-    /// precedes the others: a change that a crash interrupted can leave a label with that txg on a
-    /// disk that is absent when the pool changes again.
+    /// vdevs of another history. Among labels with the same txg, prefers the label of a disk with
+    /// the newest uberblock. If a crash interrupted a change, and a disk with the new label was
+    /// absent when the pool changed again, the label of that disk has the same txg and is out of
+    /// date.
     fn choose_label(&mut self) {
         let newest = self.uberblocks_newest_first().into_iter().next();
         let diverged = newest.as_ref().map(|newest| self.diverged_from(newest));

@@ -8,7 +8,7 @@
 //!   import finds the counts of the last commit, which match its trees;
 //! - before a txg frees any block, it takes references to blocks of the last commit; after that, it
 //!   takes references only to blocks not yet freed: so no dead block becomes live again;
-//! - a block is freed with its last reference, whichever that is;
+//! - a block is freed when its last reference is dropped, whichever reference is the last;
 //! - only data blocks are shared, never nodes.
 
 use std::sync::Arc;

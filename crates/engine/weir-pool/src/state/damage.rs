@@ -121,8 +121,8 @@ impl Inner {
     }
 
     fn push(&mut self, range: DamagedRange) {
-        // Extend a neighbouring range that has the same versions; this also works if the list is
-        // full.
+        // Extend a neighbouring range that has the same versions: an extension is possible even if
+        // the list is full.
         let joins = |old: &&mut DamagedRange| {
             (old.tree(), old.born, old.until) == (range.tree(), range.born, range.until)
                 && (old.end() == range.first || range.end() == old.first)

@@ -120,8 +120,8 @@ impl DedupeIndex {
 
     fn bucket(&self, content: &Content) -> Option<std::ops::Range<usize>> {
         let buckets = self.buckets() as u128;
-        // Multiply the high half of the checksum by the number of buckets: this needs no division
-        // and works with any number of buckets.
+        // Multiply the high half of the checksum by the number of buckets: a multiplication is
+        // faster than a division and works with any number of buckets.
         let high = content.checksum >> 64;
         let first = ((high * buckets) >> 64) as usize * WAYS;
         (buckets > 0).then_some(first..first + WAYS)

@@ -49,7 +49,7 @@ const TABLE_SHARE: u64 = 8;
 /// tables are.
 const CACHE_SHARE_MIN: u64 = 4;
 
-/// Cache classes that reads count: data and nodes.
+/// Number of cache classes for which the pool counts read bytes: data and nodes.
 const READ_CLASSES: usize = CacheClass::Node as usize + 1;
 
 /// State that the newest committed uberblock describes.

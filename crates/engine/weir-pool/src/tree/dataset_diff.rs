@@ -356,7 +356,7 @@ impl<'p> DatasetDiff<'p> {
     }
 }
 
-/// True if this is a stored block of the object table.
+/// True for a stored block of the object table.
 fn has_slots(found: &Found) -> bool {
     found.level == 0 && !found.ptr.is_hole()
 }

@@ -47,7 +47,7 @@ pub struct OwnPlace {
     pub tree: MetadataTree,
     /// Level of the node; 0: a block.
     pub level: u8,
-    /// Index of the node or block among those of its level.
+    /// Index of the node or block in its level.
     pub index: u64,
     /// Vdev of each copy, and the byte offset on each disk of a mirror.
     pub copies: [Option<(u16, u64)>; 3],

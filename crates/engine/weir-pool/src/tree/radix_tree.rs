@@ -33,8 +33,8 @@ use crate::tree::snapshot_chain::{SharedBirths, end_of};
 /// reference.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EarlierSnapshots {
-    /// Blocks that the earlier versions also reference. These stay allocated when the tree drops
-    /// them.
+    /// Blocks that the earlier versions also reference. When the tree drops such blocks, they stay
+    /// allocated.
     pub held: SharedBirths,
     /// Last txg of the newest earlier version, even if that version is being destroyed.
     pub newest: Txg,
@@ -81,7 +81,7 @@ pub enum Leaf {
     Node(BlockPtr, Block),
     /// No leaf exists: all blocks that it would contain are holes.
     Hole,
-    /// The tree has no nodes; this is the pointer of its only block.
+    /// The tree has no nodes. The variant contains the pointer of the tree's only block.
     Root(BlockPtr),
     /// A node on the path is not cached and must be read first.
     Unknown,
@@ -443,8 +443,8 @@ impl<'a> Tree<'a> {
         Ok(nodes)
     }
 
-    /// Finds the last block that is not a hole. An unreadable node counts as full: if it is the
-    /// last, the result is the last block of its range.
+    /// Finds the last block that is not a hole. An unreadable node counts as full: if such a node
+    /// is the last, the result is the last block of its range.
     #[boxed(?Send)]
     pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
         let (mut ptr, mut base) = (self.root.ptr, 0);

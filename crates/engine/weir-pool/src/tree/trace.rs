@@ -23,7 +23,7 @@ use crate::tree::radix_tree::Tree;
 pub struct Traced {
     /// Level of the node; 0 is the record itself.
     pub level: u8,
-    /// Index of the node or record among those of its level.
+    /// Index of the node or record in its level.
     pub index: u64,
     /// Pointer at that index: a hole, the pointer to the record, or the pointer to an unreadable
     /// node.

@@ -42,9 +42,9 @@ use crate::txg::write_out::WriteOut;
 /// if the root segment has a third copy, the table has one too. With two copies, a bad sector loses
 /// no part of the pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
-/// A commit rewrites the metadata trees if there are at least this many sealed root segments and
-/// more than half of their space is dead. The cleaner never processes root segments, and the trees
-/// take a few MiB at most.
+/// A commit rewrites the metadata trees if at least this many root segments are sealed and more
+/// than half of their space is dead. The cleaner never processes root segments, and the trees take
+/// a few MiB at most.
 const ROOT_SEGMENTS_MAX: usize = 4;
 /// The same limit while few segments are free. Only dead root segments make room for new ones, so
 /// this lower limit reclaims each root segment soon.

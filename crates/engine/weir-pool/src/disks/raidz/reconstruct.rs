@@ -150,9 +150,9 @@ impl Vdev {
         })
     }
 
-    /// Sets of strips that may be wrong or were not read in a slice, most likely first: the unread
-    /// strips alone, then each set of `parity` strips that contains the unread ones and a wanted
-    /// strip.
+    /// Returns sets of strips of a slice that may be wrong or were not read, the most likely set
+    /// first: the unread strips alone, then each set of `parity` strips that contains the unread
+    /// ones and a wanted strip.
     fn choices(&self, rows: &Rows, reading: &Reading) -> Vec<Vec<usize>> {
         let unknown = reading.unknown();
         let Some(more) = rows.parity.checked_sub(unknown.len()) else { return Vec::new() };
