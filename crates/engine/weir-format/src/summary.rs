@@ -28,8 +28,8 @@ const CHECKSUM_AT: usize = 48;
 const WITH_OBJECTS: u32 = 1;
 
 /// Maximum number of blocks in one segment. This maximum limits a summary to 3 MiB and a remap
-/// table to 640 KiB. A segment with the maximum number of blocks is not full only if its blocks
-/// compress to less than an eighth.
+/// table to 640 KiB. A segment has so many blocks before it is full only if its blocks compress to
+/// less than an eighth.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
 /// Location of a summary in its segment; all fields are zero if there is no summary.

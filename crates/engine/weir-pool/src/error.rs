@@ -269,7 +269,7 @@ pub enum PoolError {
         seen: Txg,
         /// Time between the two txgs, as text.
         age: String,
-        /// Source that names the newer txg, as subject and verb of a clause of the message.
+        /// Subject and verb of the clause of the message that names the source of `seen`.
         by: Box<str>,
     },
     /// More uberblocks are damaged than one power cut can tear.
@@ -300,7 +300,7 @@ pub enum PoolError {
         host: String,
         /// The owner's process.
         pid: u32,
-        /// Time since the owner last wrote its owner slot, by the clocks of both machines.
+        /// Wall-clock time of this machine minus the time that the owner last wrote to its slot.
         seconds: u64,
     },
     /// Another server took the pool over.
@@ -356,7 +356,7 @@ pub enum PoolError {
         host: String,
         /// The owner's process.
         pid: u32,
-        /// Time since the owner last wrote its owner slot, by the clocks of both machines.
+        /// Wall-clock time of this machine minus the time that the owner last wrote to its slot.
         seconds: u64,
     },
     /// The disks that hold the intent log are missing.

@@ -28,8 +28,8 @@ pub enum PlantedBug {
     DropLastBatch,
     /// The parity of a raidz row is computed with the last data strip in place of the first.
     WrongParityStrip,
-    /// A scrub rewrites the parity of a row while an import could still go back to a txg that uses
-    /// freed blocks of the row.
+    /// A scrub rewrites the parity of a row while an import could still go back to a txg that
+    /// references blocks of the row which are freed now.
     ParityAnewTooEarly,
     /// An import writes to the disks before it has claimed the pool.
     OpensUnclaimed,
@@ -110,7 +110,7 @@ pub enum PlantedBug {
     /// The first commit in a pool of an older format leaves the labels in that format, and the
     /// first dataset with many objects sets no flag in the labels.
     LabelsKeepFormat,
-    /// A log batch lacks earlier changes of objects that its namespace changes name.
+    /// A log batch has namespace changes, but lacks earlier changes of the objects that they name.
     NamedNotLogged,
     /// The log drops all changes of an object that lost its last name, although a crash may leave
     /// an earlier namespace change that names the object.

@@ -19,7 +19,7 @@ const WHAT: &str = "inode";
 const TYPE_SHIFT: u32 = 12;
 const NANOS: u32 = 1_000_000_000;
 
-/// State of an inode: with a name, without a name, or without a file of its own.
+/// State of an inode: named, without a name, being freed, or an object of extended attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeState {
     /// At least one directory entry names the inode.
@@ -127,7 +127,7 @@ impl Area {
         }
     }
 
-    /// Encoded size in bytes. The area fits into an inode if this is at most [`Self::BYTES`].
+    /// Encoded size in bytes. The area fits into an inode if its size is at most [`Self::BYTES`].
     pub fn encoded_bytes(&self) -> usize {
         let single = self.single().into_iter().filter_map(|(_, item)| item).map(<[u8]>::len);
         let xattrs = self.xattrs.iter().map(|xattr| 1 + xattr.name.len() + xattr.value.len());

@@ -3,8 +3,8 @@
 //! Frames of volumes are in `read` and `write`. `object_slot` has the slots on disk.
 //!
 //! Invariants:
-//! - objects come in ascending order, each once in a stream, the changed records of an object after
-//!   its entry;
+//! - objects come in ascending order, each once in a stream; the changed records of an object
+//!   follow its entry;
 //! - an object entry has everything that the slot has except the tree root: a receiver builds its
 //!   own tree.
 

@@ -165,7 +165,8 @@ impl StreamWriter {
         }
     }
 
-    /// Returns the next frame if it is large enough. Call this after each change.
+    /// Returns the next frame if it is large enough. The caller calls this function after each
+    /// change.
     pub fn full_frame(&mut self) -> Option<Vec<u8>> {
         let full = self.changes.0.len() >= HEADER_BYTES + FRAME_BYTES_WANTED;
         full.then(|| self.changes_frame())

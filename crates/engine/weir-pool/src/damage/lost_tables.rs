@@ -1,7 +1,7 @@
 //! Restores lost tables of segments by a traversal of all trees: recounts the references to shared
 //! blocks, and proves that no pointer refers to segments whose entries are lost.
 //!
-//! Not here: the caller that starts this (weir-dataset), counters of segments (`recount`).
+//! Not here: the calls (weir-dataset's recount), counters of segments (`recount`).
 //!
 //! Invariants:
 //! - a table or segment changes only after all trees of datasets were read without an error; no

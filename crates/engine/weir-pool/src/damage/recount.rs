@@ -1,7 +1,7 @@
 //! Recount: corrects the live-byte counters of segments after tree nodes were lost. The excess of a
 //! counter over the live blocks of its segment is the size of the blocks below lost nodes.
 //!
-//! Not here: time and pace (weir-dataset), the search for live blocks (`live`).
+//! Not here: start and pace of recounts (weir-dataset), the search for live blocks (`live`).
 //!
 //! Invariants:
 //! - only a damaged pool is recounted, and counters are only lowered: in any other pool a counter

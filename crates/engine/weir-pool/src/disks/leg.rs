@@ -36,7 +36,7 @@ pub(crate) struct Missing {
     pub(crate) left: u64,
 }
 
-/// Doubt that a leg holds current data; reads try legs in this order.
+/// Doubt that a leg holds current data; reads try legs in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
     /// The leg certainly holds all data.

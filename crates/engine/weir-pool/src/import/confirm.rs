@@ -75,7 +75,7 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
     }
 }
 
-/// Txg that wrote the roots of an uberblock: the txgs after it, up to the uberblock, are claims.
+/// Txg that wrote the roots of an uberblock. All later txgs up to the uberblock are claims.
 ///
 /// The first txg of each import epoch except the oldest is a claim. The disk with the uberblock of
 /// the content txg may be missing, so the txg is derived from the lineage. If the lineage is

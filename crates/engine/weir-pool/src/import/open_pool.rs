@@ -92,8 +92,8 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Claims the pool for this import epoch, before any other write: rewrites the uberblock that
-    /// the pool was opened from as a txg of this epoch.
+    /// Claims the pool for this import epoch, before any other write: repeats the uberblock from
+    /// which the pool was opened, as a txg of this epoch.
     ///
     /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
     /// absent now, this import may overwrite the blocks of that txg. After another power cut the

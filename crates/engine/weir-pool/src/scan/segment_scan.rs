@@ -88,8 +88,9 @@ impl SegmentScan {
     }
 
     /// Begins the second pass, which rewrites wrong parity. A commit that began after the first
-    /// pass of the segment must have ended. The first pass did not verify blocks that were freed
-    /// before that commit, and until the commit ends, a power cut can make those blocks live again.
+    /// pass of the segment must have ended, because the first pass did not verify blocks freed
+    /// before that commit, and a power cut before the end of the commit makes these blocks live
+    /// again.
     pub fn begin_second_pass(&mut self) {
         assert!(self.wants_second_look(), "there is something to settle");
         (self.done, self.settles, self.postponed) = (0, true, 0);

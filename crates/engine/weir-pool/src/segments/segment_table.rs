@@ -271,8 +271,8 @@ impl Segments {
         if sealed {
             slot.entry.state = SegmentState::Sealed;
             // A segment of class `Clean` has no live bytes yet: the cleaner counts the moved blocks
-            // later, when it installs them. If none are live then, the segment becomes a victim
-            // like any other.
+            // later, when it installs them. If no moved block is live then, the segment becomes a
+            // victim like any other.
             if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);

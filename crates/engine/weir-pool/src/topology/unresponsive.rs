@@ -6,7 +6,7 @@
 //! - a disk is called slow only in comparison with the pool's other disks, because a slow model of
 //!   disk is no fault;
 //! - the pool stops I/O to a leg by itself only if responsive legs of its vdev that are up to date
-//!   hold all data: one leg of a mirror, as many legs as data strips of raidz.
+//!   hold all data: one leg of a mirror, or as many legs of raidz as a row has data strips.
 
 use std::io;
 use std::pin::pin;

@@ -80,7 +80,7 @@ struct SlotBlock {
     /// Content of the block; `None` if the block is unreadable, or if its objects are not compared.
     own: Option<Block>,
     /// Block of the other version at the same index, with its pointer; `None` if the other version
-    /// has none, or if it is unreadable.
+    /// has no block there, or if the block is unreadable.
     beside: Option<(BlockPtr, Block)>,
     /// The comparison skips blocks born in this txg or earlier.
     after: Txg,

@@ -4,7 +4,7 @@
 //! `dataset_diff` compares all objects of a dataset.
 //!
 //! Trees are copy-on-write and a block never changes its index, so equal pointers at one index have
-//! equal subtrees. The diff skips them and reads only nodes that differ.
+//! equal subtrees. The diff skips equal subtrees and reads only nodes that differ.
 //!
 //! Invariants:
 //! - results come in block order, a node after everything below it;

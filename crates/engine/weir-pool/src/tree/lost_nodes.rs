@@ -29,7 +29,8 @@ const STEPS_MAX: usize = 64;
 
 impl Pool {
     /// Txg in which a change first found an unreadable tree node. From then on trees may have
-    /// damage markers and counters may be too high, until a recount finds no more of either.
+    /// damage markers and counters may be too high, until a recount finds neither a marker nor a
+    /// wrong counter.
     pub fn damaged_since(&self) -> Option<Txg> {
         let since = self.lost_nodes.since.load(Ordering::Acquire);
         (since > 0).then_some(Txg(since))

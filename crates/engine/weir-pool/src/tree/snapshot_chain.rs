@@ -29,7 +29,7 @@ pub(crate) fn end_of(level: u8, index: u64) -> u64 {
 pub struct Version {
     /// Last txg in the version; [`Self::HEAD`] for the head.
     pub txg: Txg,
-    /// Root of the tree of this version: of the volume or of the object table.
+    /// Root of this version's tree: the tree of the volume, or the object table.
     pub root: TreeRoot,
     /// Blocks before this place are already freed.
     pub freed_to: Place,
@@ -115,7 +115,8 @@ impl SharedBirths {
         }
     }
 
-    /// Returns the txg of [`Self::at`] that is valid both for a node and for everything below it.
+    /// Returns a txg such that, at a node and at every index below the node, earlier versions
+    /// reference all blocks born in this txg or earlier.
     pub(crate) fn below(&self, level: u8, index: u64) -> Txg {
         match self.leaving {
             Some((txg, freed_to))
@@ -187,7 +188,7 @@ impl Roots {
     }
 
     /// Finds the version to check for a block of this owner and birth, and its volume. If any
-    /// version references the block, this one does.
+    /// version references the block, the returned version does.
     pub(crate) fn version_of(
         &self,
         owner: &BlockOwner,

@@ -305,9 +305,9 @@ impl Pool {
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 
-    /// Returns the legs that the uberblock lists as stale, then those listed as unconfirmed.
-    /// Detached legs are listed as stale too, the most recent first, because an old label may still
-    /// name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
+    /// Returns the legs that the uberblock lists as stale, then the legs that it lists as
+    /// unconfirmed. Detached legs are listed as stale too, the most recent first, because an old
+    /// label may still name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
     ///
     /// If the log is on a failed log vdev, the leg that failed last is not listed. Nothing was
     /// logged after the failure of that leg, and the leg has the only durable copy of the log.
