@@ -90,8 +90,8 @@ impl Found {
     /// Takes the label with the highest txg, except labels of diverged disks, which describe the
     /// vdevs of another history. Among labels with the same txg, prefers the label of a disk with
     /// the newest uberblock. If a crash interrupted a change, and a disk with the new label was
-    /// absent when the pool changed again, the label of that disk has the same txg and is out of
-    /// date.
+    /// absent when the pool changed again, the label of that disk may have the same txg although it
+    /// is out of date.
     fn choose_label(&mut self) {
         let newest = self.uberblocks_newest_first().into_iter().next();
         let diverged = newest.as_ref().map(|newest| self.diverged_from(newest));

@@ -129,7 +129,7 @@ pub struct Pool {
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// Current label. Some disks may still have an older label.
     pub(crate) config: Mutex<Label>,
-    /// [`History::has_old_labels`].
+    /// Value of [`History::has_old_labels`] at the import.
     pub(crate) has_old_labels: bool,
     /// Damaged ring slots, and slots of abandoned txgs, that the next uberblock write overwrites
     /// with zeros.
@@ -340,7 +340,7 @@ impl Pool {
         self.poisoned.get().is_some_and(|why| why == DESTROYED)
     }
 
-    /// `Err` once the pool is poisoned.
+    /// Returns an error once the pool is poisoned.
     pub fn check_alive(&self) -> Result<(), PoolError> {
         match self.poisoned.get() {
             None => self.taken_over().map_or(Ok(()), |error| Err(self.poison(&error))),

@@ -45,7 +45,7 @@ pub struct DiffSpec {
     pub of: Option<TreeOf>,
     /// The tree to compare with, if any.
     pub other: Option<TreeRoot>,
-    /// As `of`, for the other tree.
+    /// Version that clients see in the other tree; used like `of`.
     pub other_of: Option<TreeOf>,
     /// Skips blocks and nodes born in this txg or earlier.
     pub after: Txg,
@@ -229,8 +229,8 @@ impl<'p> DatasetDiff<'p> {
         }
     }
 
-    /// Returns a block or node of the object table, and the nodes above it that end at the same
-    /// block.
+    /// Returns `first`, a block or node of the object table, and the nodes that follow it in the
+    /// results before the next block.
     fn with_nodes(&mut self, first: Found) -> Vec<Found> {
         let mut found = vec![first];
         while let Some(node) = self.pending.pop_front_if(|next| next.level > 0) {

@@ -179,7 +179,7 @@ impl Pool {
     /// `is_it` returns true.
     ///
     /// # Errors
-    /// As [`Self::read_block`], of a partial record.
+    /// As [`Self::read_block`], if a partial record cannot be read.
     #[boxed(?Send)]
     pub(crate) async fn find_replaced(
         &self,
