@@ -23,7 +23,7 @@ use weir_format::BlockPtr;
 /// RAM of a cache entry in addition to its 4 KiB cell: key, value, index slot, ghost entries
 /// (measured).
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
-/// Divisor of the cache's budget that gives the budget of tree nodes: 4, so nodes get 25 %.
+/// The budget of tree nodes is the cache's budget divided by this number: 25 %.
 const NODE_SHARE: u64 = 4;
 
 /// Class of an entry: selects the budget.
@@ -129,7 +129,8 @@ impl BlockCache {
         }
     }
 
-    /// As [`Self::get`], without counting a hit or miss: for lookups that serve no client.
+    /// Returns the same block as [`Self::get`], but counts no hit or miss; for lookups that serve
+    /// no client.
     pub fn peek(&self, class: CacheClass, ptr: &BlockPtr, part: usize) -> Option<Block> {
         self.half(class).entries.peek(&Key::new(ptr, part))
     }

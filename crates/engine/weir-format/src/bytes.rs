@@ -38,7 +38,7 @@ impl Writer {
         self.0.extend_from_slice(&v.to_le_bytes());
     }
 
-    /// Writes the low 48 bits of a number that has no others.
+    /// Writes a number of at most 48 bits.
     pub(crate) fn u48(&mut self, v: u64) {
         let [low @ .., high, higher] = v.to_le_bytes();
         assert_eq!((high, higher), (0, 0), "{v} has at most 48 bits");

@@ -123,8 +123,9 @@ pub struct DamageRecord {
     pub parts: Vec<DamagedPart>,
 }
 
-/// Codes of this kind of entry in the directory, and the offset of the kind field. The ranges of
-/// the second kind have an object. A record is of this kind only if an object is not 0.
+/// The two kinds of this entry in the directory, and the offset of the kind field. In an entry of
+/// the second kind, each range has an object. An entry has the second kind only if the object of a
+/// range is not 0.
 const KIND: u8 = 4;
 const OBJECTS_KIND: u8 = 22;
 const KIND_AT: usize = 8;
@@ -139,7 +140,7 @@ impl DamageRecord {
     /// [`Self::PARTS_MAX`] damaged parts.
     pub const RANGES_MAX: usize =
         (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / RANGE_BYTES;
-    /// As [`Self::RANGES_MAX`], for an entry with a range of an object that is not 0.
+    /// Maximum number of damaged ranges in an entry that has a range of an object other than 0.
     pub const OBJECT_RANGES_MAX: usize =
         (BLOCK_BYTES - HEADER_BYTES - Self::PARTS_MAX * PART_BYTES) / OBJECT_RANGE_BYTES;
     /// Maximum number of damaged parts in one directory entry.

@@ -62,7 +62,8 @@ impl Features {
     /// Refuses a pool whose structures this Weir cannot write.
     ///
     /// # Errors
-    /// `FormatError::Feature`, with the `needs` text of the first flag that is unknown here.
+    /// `FormatError::Feature`, with the `needs` text of the first flag that this Weir does not
+    /// know.
     pub fn check_writable(&self, pool: Guid) -> Result<(), FormatError> {
         check_known(&self.read_only_compatible, KNOWN_READ_ONLY_COMPATIBLE, pool)
     }

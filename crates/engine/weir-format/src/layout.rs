@@ -1,6 +1,6 @@
 //! Disk layout: offsets of the areas of a disk, and the limits of a pool's sizes.
 //!
-//! The structures in those areas are in the other modules.
+//! The structures in these areas are in the other modules.
 //!
 //! Invariants: every area starts on a 4 KiB boundary; both labels lie outside the segment area.
 //!
@@ -50,7 +50,8 @@ pub const RAIDZ_LEGS_MAX: usize = 32;
 pub const DISKS_MAX: usize = 256;
 /// Size of the smallest disk: two labels, a log, and enough segments for the cleaner to work with.
 pub const DISK_BYTES_MIN: u64 = 64 << 20;
-/// Divisor of the disk size that gives the size of the intent log region.
+/// The size of the intent log region is the disk size divided by this number, within the limits
+/// below.
 pub const LOG_SHARE: u64 = 64;
 /// Size of the smallest intent log region.
 pub const LOG_BYTES_MIN: u64 = 8 << 20;

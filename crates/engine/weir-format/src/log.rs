@@ -190,8 +190,8 @@ pub struct SectorPlace {
     pub is_first: bool,
 }
 
-/// State of one sector in the range of a batch. A torn batch misses sectors; a damaged batch has
-/// sectors that no write of the batch left (docs/decisions/0014).
+/// State of one sector in the range of a batch. A torn batch lacks sectors; a damaged batch has
+/// sectors with bytes that no log write leaves (docs/decisions/0014).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The sector is intact: it has the content that the batch wrote.
@@ -322,8 +322,8 @@ impl BatchBuilder {
         self.count == 0
     }
 
-    /// Finishes the batch. Compresses the log records if that makes the batch at least one unit
-    /// shorter.
+    /// Finishes the batch. Compresses the log records if that makes the batch shorter by at least
+    /// [`ALIGN_BYTES`].
     pub fn pack(self) -> PackedBatch {
         let raw = self.records.0;
         let raw_bytes = raw.len() as u32;

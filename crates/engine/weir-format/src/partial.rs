@@ -23,8 +23,9 @@ const INDEX_OFFSET: usize = KNOWN_OFFSET + KNOWN_BYTES;
 const INDEX_BYTES: usize = 8;
 
 /// Header of a partial record. If the intent log has writes to a part of an unreadable record,
-/// replay stores a partial record in its place. Weir versions without partial records read a
-/// partial record as a damaged record, because no other raw record is shorter than its record size.
+/// replay stores a partial record in place of the unreadable one. Weir versions without partial
+/// records read a partial record as a damaged record, because no other raw record is shorter than
+/// its record size.
 ///
 /// ```text
 /// 0    magic:8 | rest:32 | known:32 | index:8 | zeros:48

@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - a hole is all zeros, so a zeroed node is a node of holes;
-//! - moving a block never rewrites its pointers: they keep the old address, which weir-pool
-//!   translates;
+//! - a move of a block never rewrites its pointers: the pointers keep the old address, which
+//!   weir-pool translates;
 //! - a damage marker is the unchanged pointer of the unreadable node, with the node's level in
 //!   place of its kind;
 //! - I8: `birth` is the txg that made the pointer, at most the txg of the tree that contains the
@@ -277,8 +277,8 @@ impl BlockPtr {
             checksum,
         };
         let end = ptr.offset_bytes() + ptr.stored_bytes() as u64;
-        // Raw blocks of the pool's own tables may have any length, so their length is not compared
-        // with the record size.
+        // Raw blocks of the pool's metadata tables may have any length, so their length is not
+        // compared with the record size.
         let too_long = !record.is_block() && ptr.stored_bytes() > record.bytes();
         if ptr.stored_units == 0 || end > SEGMENT_BYTES_MAX || too_long {
             return Err(bad("stored", u64::from(ptr.stored_units)));

@@ -96,7 +96,7 @@ impl Properties {
         field(0, "", "are kept, at most 256 bytes"),
     ];
 
-    /// Returns the value of a property if it is set here.
+    /// Returns the value of a property, if the property is set.
     pub fn get<T: Value>(&self, key: Key<T>) -> Option<T> {
         T::decode(self.set.get(&key.row.id)?)
     }
@@ -138,7 +138,7 @@ impl Properties {
         self.set.get(&row.id).and_then(|bytes| Limit::decode(bytes)).unwrap_or_default().0
     }
 
-    /// Returns the value of a property as encoded by [`Value::encode`], if it is set here.
+    /// Returns the value of a property as encoded by [`Value::encode`], if the property is set.
     pub fn bytes(&self, row: &Property) -> Option<&[u8]> {
         self.set.get(&row.id).map(|bytes| &**bytes)
     }

@@ -76,8 +76,8 @@ pub struct SegmentEntry {
     /// Root segments only: byte offset, in the segment, of the second copy of its contents; 0 if
     /// there is no second copy.
     pub second_at: u32,
-    /// Root segment of which this segment is the third copy: it repeats the contents of that root
-    /// segment up to the second copy there.
+    /// Root segment of which this segment is the third copy. The copy repeats the root segment up
+    /// to the root segment's second copy.
     pub copy_of: Option<VsegId>,
 }
 
@@ -179,9 +179,9 @@ impl SegmentEntry {
         let (live_bytes, fill_bytes) = (r.u32()?, r.u32()?);
         let (first_txg, last_txg) = (Txg(r.u64()?), Txg(r.u64()?));
         let summary = SummaryPlace { at: r.u32()?, bytes: r.u32()?, checksum: r.u64()? };
-        // No lookup uses the live counter or the summary's location. If the counter is wrong, the
-        // pool only fails to free the segment; an impossible summary location is treated like an
-        // unreadable summary.
+        // No lookup uses the live counter or the summary's location, so a wrong value does not
+        // reject the entry. A wrong counter only keeps the pool from freeing the segment; an
+        // impossible summary location is treated like an unreadable summary.
         let live_bytes = live_bytes.min(fill_bytes);
         let summary = match summary.at.checked_add(summary.bytes) {
             Some(end) if end <= fill_bytes => summary,

@@ -1,5 +1,5 @@
-//! The send stream: the content of a snapshot, or its difference to an older one, in a file or on a
-//! network connection.
+//! The send stream: the content of a snapshot, or its difference to an older snapshot, in a file or
+//! on a network connection.
 //!
 //! weir-dataset selects the records to send and applies received ones.
 //!
@@ -40,7 +40,8 @@ pub const STREAM_VERSION: u32 = 2;
 pub const OBJECT_STREAM_VERSION: u32 = 3;
 
 /// Maximum payload of a frame: a receiver must buffer the whole frame before it can verify any byte
-/// of the frame. A nearly full frame has space for one more record.
+/// of the frame. A writer ends a frame at 256 KiB, and the maximum leaves space for one record
+/// beyond that size.
 pub const FRAME_BYTES_MAX: usize = 3 << 19;
 
 /// Size at which a writer ends a frame. Checksums and headers are then about 0.01 % of the stream,

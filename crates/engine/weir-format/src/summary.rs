@@ -1,6 +1,6 @@
 //! The segment summary: owners and addresses of the blocks in one part of a segment.
 //!
-//! Not here: which of these blocks are live. weir-pool's cleaner finds out from the owners' trees.
+//! Not here: the lookup of live blocks in the trees of their owners (weir-pool).
 //!
 //! Invariants:
 //! - a txg that appends blocks to a segment also appends one summary, of exactly those blocks;
@@ -27,8 +27,9 @@ const CHECKSUM_AT: usize = 48;
 /// Flag of a summary whose entries have object numbers.
 const WITH_OBJECTS: u32 = 1;
 
-/// Maximum number of blocks in one segment. It limits a summary to 3 MiB and a remap table to 640
-/// KiB. A segment reaches it before it is full only if its blocks compress to less than an eighth.
+/// Maximum number of blocks in one segment. This maximum limits a summary to 3 MiB and a remap
+/// table to 640 KiB. A segment has so many blocks before it is full only if its blocks compress to
+/// less than an eighth.
 pub const SEGMENT_BLOCKS_MAX: u32 = 65_536;
 
 /// Location of a summary in its segment; all fields are zero if there is no summary.
@@ -67,7 +68,7 @@ pub struct BlockOwner {
     pub object: ObjectId,
     /// Level of the block in the object's tree; 0: a block of data.
     pub level: u8,
-    /// Index of the block or node among those of the tree at `level`.
+    /// Index of the block or node in its level of the tree.
     pub index: u64,
 }
 
@@ -85,8 +86,8 @@ pub struct SummaryEntry {
     pub stored_units: u16,
     /// Owner of the block.
     pub owner: BlockOwner,
-    /// Txg that wrote the block. It determines whether the owner or one of its snapshots can
-    /// reference it.
+    /// Txg that wrote the block. The txg determines whether the owner or one of its snapshots can
+    /// reference the block.
     pub birth: Txg,
     /// Low half of the block's checksum.
     pub checksum: u64,

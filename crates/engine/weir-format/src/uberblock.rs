@@ -1,4 +1,4 @@
-//! The uberblock: the self-checksummed root of a pool. Writing it commits a txg.
+//! The uberblock: the self-checksummed root of a pool. The write of an uberblock commits a txg.
 //!
 //! The choice among uberblocks at import is in weir-pool.
 //!

@@ -2,8 +2,8 @@
 //!
 //! Not here: errors of volumes and names (weir-dataset).
 //!
-//! Invariant: a variant names the pool, disk or vdev that failed; its text names the remedy where
-//! the kind does not make it obvious.
+//! Invariant: a variant names the pool, disk or vdev that failed; its text names the remedy, unless
+//! the error's kind makes the remedy obvious.
 
 use std::fmt;
 use std::sync::Arc;
@@ -269,7 +269,7 @@ pub enum PoolError {
         seen: Txg,
         /// Time between the two txgs, as text.
         age: String,
-        /// Source that names the newer txg, as subject and verb of a clause of the message.
+        /// Subject and verb of the clause of the message that names the source of `seen`.
         by: Box<str>,
     },
     /// More uberblocks are damaged than one power cut can tear.
@@ -300,7 +300,7 @@ pub enum PoolError {
         host: String,
         /// The owner's process.
         pid: u32,
-        /// Time since the owner last wrote its owner slot, by the clocks of both machines.
+        /// Wall-clock time of this machine minus the time that the owner last wrote to its slot.
         seconds: u64,
     },
     /// Another server took the pool over.
@@ -327,7 +327,7 @@ pub enum PoolError {
         /// Newest txg of the other disks.
         newest: Txg,
     },
-    /// A disk that returns to an open pool has committed txgs that the pool lacks.
+    /// A disk that is to rejoin an open pool has committed txgs that the pool lacks.
     #[error(
         "{disk} cannot join pool {pool}: it was written without the other disks up to txg {own}, \
          and the pool lacks these writes. To keep the pool's state and overwrite the disk: weir \
@@ -342,7 +342,7 @@ pub enum PoolError {
         /// Newest txg of the disk.
         own: Txg,
     },
-    /// Another server uses a disk that returns to an open pool.
+    /// Another server uses a disk that is to rejoin an open pool.
     #[error(
         "{disk} cannot join pool {pool}: host {host} (pid {pid}) has it open in a pool and wrote \
          to it {seconds} s ago. Export the pool there, or choose another disk"
@@ -356,7 +356,7 @@ pub enum PoolError {
         host: String,
         /// The owner's process.
         pid: u32,
-        /// Time since the owner last wrote its owner slot, by the clocks of both machines.
+        /// Wall-clock time of this machine minus the time that the owner last wrote to its slot.
         seconds: u64,
     },
     /// The disks that hold the intent log are missing.

@@ -7,7 +7,7 @@
 //! - I2 a virtual segment number that a committed txg used is never assigned again;
 //! - I3 an address is not rewritten while a reader or one of the last four uberblocks refers to it;
 //! - I5 the live bytes of a segment are the sum of its referenced blocks and of blocks moved into
-//!   it; a block with several references counts once and is freed with the last one;
+//!   it; a block with several references counts once and is freed with its last reference;
 //! - I6 a logged batch is durable on every leg that the newest uberblock does not list as stale;
 //! - I23 after a failed flush on the last good leg the pool acknowledges nothing more (`poison`).
 

@@ -28,14 +28,15 @@ pub enum PlantedBug {
     DropLastBatch,
     /// The parity of a raidz row is computed with the last data strip in place of the first.
     WrongParityStrip,
-    /// A scrub rewrites the parity of a row while an import could still go back to a txg that uses
-    /// freed blocks of the row.
+    /// A scrub rewrites the parity of a row while an import could still go back to a txg that
+    /// references blocks of the row which are freed now.
     ParityAnewTooEarly,
     /// An import writes to the disks before it has claimed the pool.
     OpensUnclaimed,
     /// An import treats a leg that missed writes as up to date.
     StaleLegTrusted,
-    /// An import treats a leg as up to date although its own uberblocks end before the pool's.
+    /// An import treats a leg as up to date although the leg's newest uberblock is older than the
+    /// pool's.
     OldLegTrusted,
     /// A vdev is removed while one of the last uberblocks still refers to segments on it.
     VdevLeavesEarly,
@@ -109,7 +110,7 @@ pub enum PlantedBug {
     /// The first commit in a pool of an older format leaves the labels in that format, and the
     /// first dataset with many objects sets no flag in the labels.
     LabelsKeepFormat,
-    /// A log batch lacks earlier changes of objects that its namespace changes name.
+    /// A log batch has namespace changes, but lacks earlier changes of the objects that they name.
     NamedNotLogged,
     /// The log drops all changes of an object that lost its last name, although a crash may leave
     /// an earlier namespace change that names the object.

@@ -19,7 +19,7 @@ use crate::properties::Properties;
 const WHAT: &str = "dataset record";
 
 /// Kinds of records in this format. Format 8 has the kinds 1 to 3 and another layout; format 9
-/// never writes them.
+/// never writes these kinds.
 const VOLUME: u8 = 17;
 const SNAPSHOT: u8 = 18;
 const BOOKMARK: u8 = 19;

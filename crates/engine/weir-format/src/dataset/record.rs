@@ -51,8 +51,8 @@ pub struct Descent {
     /// Size of the blocks and nodes in the volume's tree that were born in the origin's txg or
     /// earlier, in units of 64 bytes.
     pub inherited_units: u64,
-    /// The stream that is being received into the volume. While it is set, no other change of the
-    /// volume is allowed.
+    /// The stream that is being received into the volume. While this field is set, no other change
+    /// of the volume is allowed.
     pub receiving: Option<Receiving>,
 }
 
@@ -97,11 +97,12 @@ pub struct Origin {
     pub txg: Txg,
 }
 
-/// A volume that owned a snapshot chain before its present owner and wrote some of its blocks.
+/// A volume that owned a snapshot chain before its present owner and wrote some of the chain's
+/// blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ancestor {
-    /// Newest birth txg of the blocks that this ancestor owns. The oldest is the txg after the
-    /// `until` of the previous ancestor.
+    /// Newest birth txg of the blocks that this ancestor owns. The oldest birth txg is the txg
+    /// after the `until` of the previous ancestor.
     pub until: Txg,
     /// Dataset number of the volume, as in the segment summaries.
     pub owner: DatasetId,
@@ -188,9 +189,9 @@ pub struct DatasetRecord {
     pub shared_units: u64,
     /// Like [`Self::stored_units`], including the nodes of the tree.
     pub tree_units: u64,
-    /// Stored size of the blocks and nodes born in this dataset that are still on disk, in units of
-    /// 64 bytes. Of a volume: born since its newest snapshot. Of a snapshot: born since the
-    /// previous snapshot.
+    /// Stored size, in units of 64 bytes, of the blocks and nodes that are still on disk and were
+    /// born since the newest snapshot (in the record of a volume) or since the previous snapshot
+    /// (in the record of a snapshot).
     pub born_units: u64,
     /// While the dataset is being destroyed: number of the first record that is not freed yet.
     pub freed_to: u64,

@@ -1,6 +1,6 @@
 //! The dataset record of format 8, which this Weir decodes and never writes.
 //!
-//! Its fields are in another order: the tree precedes the name, and a bookmark has a tree of zeros.
+//! The fields are in another order: the tree precedes the name, and a bookmark has a tree of zeros.
 //! The descent of a volume and the fields of a snapshot and a bookmark have one layout in both
 //! formats.
 //!

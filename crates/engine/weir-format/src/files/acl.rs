@@ -101,7 +101,7 @@ impl Acl {
         ),
     ];
 
-    /// Makes a list of entries, and sorts them.
+    /// Creates a list from entries in any order.
     ///
     /// # Errors
     /// A required entry is missing, or an entry appears twice.
@@ -169,7 +169,7 @@ impl Acl {
         found.map(|entry| entry.permissions)
     }
 
-    /// True if the permission bits of a mode have the same meaning.
+    /// True if the permission bits of a mode express the whole list.
     pub fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - the keys of a leaf or node are in ascending order, and each is unique;
-//! - the key of an entry never changes, so it is the cookie of a client that lists the directory.
+//! - the key of an entry never changes, so a client that lists the directory uses the key as its
+//!   cookie.
 
 use weir_base::{BLOCK_BYTES, ObjectId};
 
@@ -230,7 +231,8 @@ impl<'a> EntryList<'a> {
         self.bytes
     }
 
-    /// Offset in [`Self::bytes`] of the entry with this index, or the length of the bytes.
+    /// Offset in [`Self::bytes`] of the entry with this index; the length of the bytes if no entry
+    /// has the index.
     fn offset(&self, index: usize) -> usize {
         self.places.get(index).map_or(self.bytes.len(), |(_, offset)| *offset)
     }

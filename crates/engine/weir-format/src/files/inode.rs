@@ -19,7 +19,7 @@ const WHAT: &str = "inode";
 const TYPE_SHIFT: u32 = 12;
 const NANOS: u32 = 1_000_000_000;
 
-/// Whether an inode has a name.
+/// State of an inode: named, without a name, being freed, or an object of extended attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InodeState {
     /// At least one directory entry names the inode.
@@ -127,7 +127,7 @@ impl Area {
         }
     }
 
-    /// Encoded size in bytes. The area fits into an inode if this is at most [`Self::BYTES`].
+    /// Encoded size in bytes. The area fits into an inode if its size is at most [`Self::BYTES`].
     pub fn encoded_bytes(&self) -> usize {
         let single = self.single().into_iter().filter_map(|(_, item)| item).map(<[u8]>::len);
         let xattrs = self.xattrs.iter().map(|xattr| 1 + xattr.name.len() + xattr.value.len());
@@ -197,10 +197,10 @@ impl Xattr {
 /// A decoded inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// Whether the inode has a name.
+    /// State of the inode.
     pub state: InodeState,
-    /// Txg that created the inode, below 2^48. Together with the inode number, it names the file
-    /// for ever: a number that is reused gets a newer txg.
+    /// Txg that created the inode, below 2^48. The txg and the inode number identify the file
+    /// permanently: a reused number gets a newer txg.
     pub created_txg: Txg,
     /// Size in bytes.
     pub size: u64,
@@ -210,7 +210,8 @@ pub struct Inode {
     pub file_type: FileType,
     /// Permission bits, set-id bits and sticky bit: at most 0o7777.
     pub permissions: u32,
-    /// Number of directory entries that name the inode; for a directory, its subdirectories and 2.
+    /// Number of directory entries that name the inode; for a directory, the number of its
+    /// subdirectories plus 2.
     pub nlink: u32,
     /// User that owns the file.
     pub uid: u32,
@@ -231,7 +232,7 @@ pub struct Inode {
     /// Time of creation.
     pub btime: TimeStamp,
     /// Directory that contains this directory; for other files, the directory in which the file was
-    /// last named, as a hint.
+    /// last named, which may be out of date.
     pub parent: ObjectId,
     /// Object with the extended attributes that do not fit into the area; 0: none.
     pub attributes: ObjectId,

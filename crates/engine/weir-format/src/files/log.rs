@@ -28,8 +28,8 @@ pub const TARGET_BYTES_MAX: usize = 4095;
 /// Txg and time of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Txg that was open when the client changed the filesystem. The change number of each changed
-    /// inode follows from it.
+    /// Txg that was open when the client changed the filesystem. The txg sets a lower bound for the
+    /// new change number of each changed inode.
     pub txg: Txg,
     /// New ctime of each changed inode.
     pub time: TimeStamp,
@@ -72,7 +72,7 @@ pub struct AttributeChanges {
     pub project: Option<u32>,
     /// Bits such as *immutable*.
     pub flags: Option<u32>,
-    /// Size of a file in bytes. Bytes after a smaller size are gone.
+    /// Size of a file in bytes. A smaller size drops the bytes after the new end.
     pub size: Option<u64>,
     /// Time of the last read.
     pub atime: Option<TimeStamp>,
@@ -122,7 +122,7 @@ pub enum FileRecord<'a> {
         entry: Option<NamedEntry<'a>>,
         /// The inode.
         inode: Box<Inode>,
-        /// Target of a symbolic link that is too long for the inode; otherwise empty.
+        /// Target of a symbolic link, if the target is too long for the inode; otherwise empty.
         target: &'a [u8],
     },
     /// Adds a name to the inode.
@@ -150,7 +150,7 @@ pub enum FileRecord<'a> {
     Exchange {
         /// Name of the inode before the exchange.
         from: NamedEntry<'a>,
-        /// Its name after the exchange.
+        /// Name of the inode after the exchange.
         to: NamedEntry<'a>,
         /// The other inode.
         other: ObjectId,

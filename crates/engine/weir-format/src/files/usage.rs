@@ -11,7 +11,7 @@ use crate::error::FormatError;
 
 const WHAT: &str = "usage of users, groups and projects";
 
-/// Kind of the owner of files to whom a limit applies.
+/// Kind of a file owner to whom limits can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnerKind {
     /// User.

@@ -1,4 +1,4 @@
-//! Extended attributes that do not fit into an inode: the content of an object of their own.
+//! Extended attributes that do not fit into an inode: the content of a separate object.
 //!
 //! Invariants:
 //! - the names are in ascending order, without duplicates, so a list has one encoding;

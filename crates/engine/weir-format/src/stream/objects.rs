@@ -3,8 +3,8 @@
 //! Frames of volumes are in `read` and `write`. `object_slot` has the slots on disk.
 //!
 //! Invariants:
-//! - objects come in ascending order, each once in a stream, the changed records of an object after
-//!   its entry;
+//! - objects come in ascending order, each once in a stream; the changed records of an object
+//!   follow its entry;
 //! - an object entry has everything that the slot has except the tree root: a receiver builds its
 //!   own tree.
 
@@ -53,7 +53,8 @@ pub enum StreamEntry<'a> {
         object: ObjectId,
         /// Record size of the object.
         size: RecordSize,
-        /// Number of records in the sender's tree. A receiver has no records from this number on.
+        /// Number of records in the sender's tree. The received object has no records from this
+        /// number on.
         records: u64,
         /// Bytes of the layer above in the slot.
         body: &'a [u8; ObjectSlot::BODY_BYTES],
@@ -119,8 +120,8 @@ pub(super) struct Current {
     pub(super) next: u64,
 }
 
-/// Position of the reader or writer in a stream of objects. The reader checks with it that the
-/// entries are in order.
+/// Position of the reader or writer in a stream of objects. The reader uses the position to check
+/// the order of the entries.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor {
     /// Object and record at which the stream begins.

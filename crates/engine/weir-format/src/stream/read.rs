@@ -98,7 +98,7 @@ impl StreamReader {
         next.map_err(|why| self.fail(why))
     }
 
-    /// Ends the stream; call it when no more bytes come.
+    /// Ends the stream. The caller calls this function after the last bytes.
     ///
     /// # Errors
     /// The stream was cut off, or was refused earlier.

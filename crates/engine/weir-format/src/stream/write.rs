@@ -43,7 +43,7 @@ pub struct StreamWriter {
     next: u64,
     /// Position in a stream of objects.
     objects: Option<Cursor>,
-    /// Unused objects that later ones may still extend.
+    /// Range of unused objects that later unused objects may still extend.
     unused: Option<Range<u64>>,
     counts: StreamCounts,
 }
@@ -165,7 +165,8 @@ impl StreamWriter {
         }
     }
 
-    /// Returns the next frame if it is large enough. Call this after each change.
+    /// Returns the next frame if it is large enough. The caller calls this function after each
+    /// change.
     pub fn full_frame(&mut self) -> Option<Vec<u8>> {
         let full = self.changes.0.len() >= HEADER_BYTES + FRAME_BYTES_WANTED;
         full.then(|| self.changes_frame())

@@ -5,8 +5,8 @@
 //! redirecting readers to the moved blocks (`victims`).
 //!
 //! Invariants:
-//! - a victim is left unchanged if one of its blocks cannot be read or its live bytes do not match
-//!   its counter: no pointer refers to the copies that were already appended;
+//! - if a block of a victim cannot be read or the victim's live bytes do not match its counter, the
+//!   victim is left unchanged, and no pointer refers to copies that were already appended;
 //! - at most [`CLEAN_BYTES_IN_FLIGHT`] bytes are read at the same time, for the present victim and
 //!   the next ones.
 
@@ -44,8 +44,8 @@ struct Living<'a> {
 /// Runs of neighbouring blocks. All runs of a batch are read concurrently.
 type Batch<'a> = Vec<Vec<Living<'a>>>;
 
-/// A part of a victim, and the result of the last step on it: finding or reading its blocks. The
-/// parts of one victim follow one another.
+/// Some blocks of a victim, as the result of the step that found or read them. The parts of one
+/// victim follow one another.
 struct Part<T> {
     victim: Victim,
     is_last: bool,

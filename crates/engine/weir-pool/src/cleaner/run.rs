@@ -49,8 +49,8 @@ impl Pool {
         Reserve::of(self.segments.areas.total_segments())
     }
 
-    /// True if there are victims, and enough free segments for the blocks that the cleaner would
-    /// move out of them.
+    /// True if some segments are victims, and enough segments are free for the blocks that the
+    /// cleaner would move out of the victims.
     pub fn can_clean(&self) -> bool {
         self.has_free_above(self.cleaner_floor())
             && !self.victims(Order::Greedy, u64::MAX).is_empty()
@@ -80,8 +80,8 @@ impl Pool {
     }
 
     /// Number of free segments below which no block moves off an evacuating vdev. Evacuation frees
-    /// no segment that a commit can use. So the commits that follow must be able to open the other
-    /// write heads, and the cleaner must still be able to run after them.
+    /// no segment that a commit can use. So enough free segments must remain for later commits to
+    /// open the other write heads, and for the cleaner to run after these commits.
     fn evacuation_floor(&self) -> u64 {
         let heads = [SegmentClass::Data, SegmentClass::Meta, SegmentClass::Root];
         let closed = heads.iter().filter(|class| self.segments.open_of(**class).is_empty());
@@ -103,8 +103,9 @@ impl Pool {
         (have < always || (idle && have < idle_below)).then_some(cheap)
     }
 
-    /// Cleans as much as the free space requires, then moves blocks off evacuating vdevs. `roots`:
-    /// the roots of all datasets in this txg; the nodes below them must be readable.
+    /// Cleans as many segments as the shortage of free space requires, then moves blocks off
+    /// evacuating vdevs. `roots`: the roots of all datasets in this txg; the nodes below them must
+    /// be readable.
     ///
     /// # Errors
     /// A write failed. A segment that cannot be read or is inconsistent is left unchanged, without

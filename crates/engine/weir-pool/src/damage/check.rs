@@ -1,6 +1,6 @@
 //! Compares the counters of a pool with its trees.
 //!
-//! Not here: the space figures of volumes and snapshots (weir-dataset), whether blocks can be read
+//! Not here: the space figures of volumes and snapshots (weir-dataset), verification of blocks
 //! (`scan`).
 //!
 //! Invariants:
@@ -84,7 +84,7 @@ impl Pool {
         self.segments.is_lost(ptr.vseg) || host.is_some_and(|host| self.segments.is_lost(host))
     }
 
-    /// Segments with a reference table, which a segment gets when one of its blocks is shared.
+    /// Segments with a reference table. A segment gets its table when one of its blocks is shared.
     fn shared_segments(&self) -> HashSet<VsegId> {
         self.segments.with_references().into_iter().collect()
     }
@@ -113,7 +113,7 @@ impl Pool {
         Ok(lost + self.walk_datasets(roots, visit).await?)
     }
 
-    /// As [`Self::walk_all`], for the trees of datasets alone.
+    /// Visits pointers as [`Self::walk_all`] does, but only in the trees of datasets.
     pub(crate) async fn walk_datasets(
         &self,
         roots: &Roots,
@@ -128,8 +128,8 @@ impl Pool {
         Ok(lost)
     }
 
-    /// Finds two pointers to overlapping addresses that refer to different blocks, or a pointer
-    /// without an address (returned twice).
+    /// Finds two pointers to overlapping addresses that refer to different blocks, or one pointer
+    /// without an address (returned as both).
     ///
     /// `roots`: the roots of all datasets. Returns `None` if the trees have no such pointers.
     #[boxed(?Send)]
@@ -181,8 +181,8 @@ impl Pool {
         Ok(wrong)
     }
 
-    /// As [`Self::check_references`], but also returns the differences that known damage may
-    /// explain, and whether such damage exists.
+    /// Compares counts as [`Self::check_references`] does, but also returns the differences that
+    /// known damage may explain, and whether such damage exists.
     pub(crate) async fn count_references(
         &self,
         roots: &Roots,

@@ -1,7 +1,7 @@
 //! Restores lost tables of segments by a traversal of all trees: recounts the references to shared
 //! blocks, and proves that no pointer refers to segments whose entries are lost.
 //!
-//! Not here: when this runs (weir-dataset's recount), counters of segments (`recount`).
+//! Not here: the calls (weir-dataset's recount), counters of segments (`recount`).
 //!
 //! Invariants:
 //! - a table or segment changes only after all trees of datasets were read without an error; no
@@ -65,7 +65,7 @@ impl Pool {
 
     /// Abandons the segments whose entries are lost once no pointer refers to any such segment, and
     /// frees the physical segments that were reserved for them. Returns true if this call freed
-    /// physical segments, or if a later call may do this.
+    /// physical segments, or if a later call may free them.
     ///
     /// # Errors
     /// The pool is suspended.

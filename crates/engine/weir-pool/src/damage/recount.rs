@@ -1,7 +1,7 @@
 //! Recount: corrects the live-byte counters of segments after tree nodes were lost. The excess of a
 //! counter over the live blocks of its segment is the size of the blocks below lost nodes.
 //!
-//! Not here: time and pace (weir-dataset), the search for live blocks (`live`).
+//! Not here: start and pace of recounts (weir-dataset), the search for live blocks (`live`).
 //!
 //! Invariants:
 //! - only a damaged pool is recounted, and counters are only lowered: in any other pool a counter
@@ -38,7 +38,7 @@ impl Iterator for RecountPlan {
 }
 
 impl Pool {
-    /// Every segment that stores blocks of datasets, or that is named in pointers to such blocks.
+    /// Lists every segment that stores blocks of datasets, or that pointers to such blocks name.
     pub fn plan_recount(&self) -> RecountPlan {
         let placed = self.segments.in_place_order().into_iter();
         let counts = placed.filter(|(_, entry)| {
@@ -83,7 +83,8 @@ impl Pool {
             table.iter().flat_map(|table| table.runs()).map(|run| run.host).collect();
         let (roots, mut bytes) = (roots(), 0);
         if hosts.iter().any(|host| self.segments.is_lost(*host)) {
-            // A later import may read the entry of that segment and find the moved blocks in it.
+            // A later import may read the lost entry of the host segment, and find the moved blocks
+            // there.
             return Ok(false);
         }
         for host in hosts {
@@ -156,7 +157,8 @@ impl Pool {
                     let found = u32::try_from(found).expect("less than a count of the table");
                     // Load the table; a recently used table stays in RAM.
                     self.translated(|segments| segments.references_of(vseg)).await?;
-                    // Set the count at once: lowering a crafted count one by one takes a minute.
+                    // Set the count in one step: lowering a crafted count in steps of one takes a
+                    // minute.
                     self.segments.inner.lock().lower(vseg, offset_units, found);
                 }
             }

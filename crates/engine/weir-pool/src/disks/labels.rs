@@ -1,6 +1,7 @@
 //! Reads and writes labels: config copies and uberblock slots.
 //!
-//! Not here: which uberblock an import uses (`open_pool`), when one is written (`commit`).
+//! Not here: the choice of the uberblock that an import uses (`open_pool`), the commit that writes
+//! an uberblock (`commit`).
 //!
 //! Invariants:
 //! - an uberblock goes to both labels of every leg in use and is durable when the write returns;
@@ -48,8 +49,8 @@ fn label_content(label: &Label) -> IoBuf {
     content
 }
 
-/// Writes the second label, with an empty ring, of a disk on which `disk_bytes` will be used. The
-/// first label is not changed.
+/// Writes the second label, with an empty ring, of a disk of which a vdev will use `disk_bytes`.
+/// The first label is not changed.
 ///
 /// # Durability
 /// Durable when this returns.
@@ -68,9 +69,9 @@ pub(crate) async fn write_second_label(
 /// number of bytes rewritten.
 ///
 /// # Durability
-/// Durable after the next flush. A crash before it leaves each copy old, new or torn. The copies
-/// are never all torn, because the copies in the first label are flushed before the second label is
-/// written.
+/// Durable after the next flush. A crash before that flush leaves each copy old, new or torn. The
+/// copies are never all torn, because the copies in the first label are flushed before the second
+/// label is written.
 pub(crate) async fn repair_config(
     device: &dyn Device,
     label: &Label,
@@ -200,7 +201,7 @@ fn owner_of(rings: &[IoBuf], pool: Guid) -> Option<Owner> {
 /// Uberblocks of a pool in its rings.
 ///
 /// # Errors
-/// A slot has an uberblock of a newer format: the slots that this Weir can decode are an older
+/// A slot has an uberblock of a newer format: the slots that this Weir can decode hold an older
 /// state of the pool.
 fn ring_slots(rings: &[IoBuf], pool: Guid) -> Result<Vec<Uberblock>, FormatError> {
     let mut found: Vec<Uberblock> = Vec::new();
@@ -259,8 +260,8 @@ pub(crate) async fn zero_slot(
 /// Writes an uberblock to both labels of every leg in use.
 ///
 /// # Durability
-/// Durable on every leg that is not faulted when this returns `Ok`. A crash before that may tear
-/// both slots; the slots of earlier txgs stay intact.
+/// When the call returns `Ok`, the uberblock is durable on every leg that is not faulted. A crash
+/// before the return may tear both slots; the slots of earlier txgs stay intact.
 ///
 /// # Errors
 /// A vdev that holds segments has too few legs left.
@@ -286,8 +287,8 @@ pub(crate) async fn write_uberblock(vdevs: &Vdevs, uberblock: &Uberblock) -> Res
     join_all(writes).await.into_iter().collect()
 }
 
-/// Erases the labels of a disk, so that no import finds a pool on it: at the offsets for a vdev
-/// that uses `disk_bytes`, and at the offsets for a vdev that uses the whole disk.
+/// Erases the labels of a disk at the offsets for a vdev that uses `disk_bytes`, and at the offsets
+/// for a vdev that uses the whole disk. Then no import finds a pool on the disk.
 pub(crate) async fn erase_all_labels(
     device: &dyn Device,
     disk_bytes: u64,
@@ -299,7 +300,7 @@ pub(crate) async fn erase_all_labels(
     Ok(())
 }
 
-/// Ring slot that was found damaged, or with the uberblock of an abandoned txg.
+/// Ring slot that is damaged or holds the uberblock of an abandoned txg.
 pub(crate) struct DamagedSlot {
     pub(crate) leg: Guid,
     pub(crate) slot: u64,

@@ -3,7 +3,7 @@
 //! Not here: rules across all legs of a vdev (`vdev`).
 //!
 //! Invariant: a failed write or flush faults the leg, because its content after the last good flush
-//! is unknown. A faulted leg returns to use only as a stale one.
+//! is unknown. A faulted leg returns to use only as a stale leg.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Missing {
     pub(crate) left: u64,
 }
 
-/// Doubt that a leg holds current data; reads try legs in this order.
+/// Doubt that a leg holds current data; reads try legs in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
     /// The leg certainly holds all data.
@@ -59,8 +59,8 @@ pub(crate) struct Leg {
     /// `None` while the disk is missing.
     device: RwLock<Option<Arc<dyn Device>>>,
     faulted: AtomicBool,
-    /// Problem of the disk in addition to its state: the reason why an import excluded the disk, or
-    /// that the disk is too short.
+    /// Problem of the disk that its state does not show: an import excluded the disk, or the disk
+    /// is too short.
     note: Mutex<Option<String>>,
     /// True if an administrator took the leg offline.
     offline: AtomicBool,
@@ -313,7 +313,8 @@ impl Leg {
         done && self.is_whole()
     }
 
-    /// As [`Self::judge`], for a write to these bytes of the disk.
+    /// Calls [`Self::judge`] for a write to these bytes of the disk. Checksum errors in these bytes
+    /// count again if they recur.
     pub(crate) fn judge_write(&self, done: Result<(), DeviceError>, bytes: &Range<u64>) -> bool {
         self.checksum_errors.forget(bytes);
         self.judge(done)

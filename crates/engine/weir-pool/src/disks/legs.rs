@@ -6,8 +6,8 @@
 //! Invariants:
 //! - a leg stays at its memory address until the pool is closed, even after it left, so that
 //!   references to it stay valid;
-//! - the index of a leg's position in its vdev never changes, also not when other legs leave or the
-//!   leg is replaced: the strips of a raidz leg depend on the index.
+//! - the index of a leg's position in its vdev never changes, even if other legs leave or the leg
+//!   is replaced: the strips of a raidz leg depend on the index.
 
 use std::ops::Index;
 use std::sync::atomic::{AtomicBool, Ordering};

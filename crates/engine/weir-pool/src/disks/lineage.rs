@@ -16,8 +16,8 @@ pub(crate) fn lead_to_same(a: &Uberblock, b: &Uberblock) -> bool {
     (&a.bootstrap, a.bootstrap_checksum) == (&b.bootstrap, b.bootstrap_checksum)
 }
 
-/// True if the import epoch of `late` began later: the import that began it found an uberblock of
-/// the import epoch of `early`.
+/// True if the import epoch of `late` descends from the import epoch of `early`: the lineage of
+/// `late` lists that epoch as an earlier one.
 pub(crate) fn follows(late: &Uberblock, early: &Uberblock) -> bool {
     let Some(before) = early.lineage.first() else { return false };
     late.lineage.iter().position(|known| known.id == before.id).is_some_and(|index| index > 0)
@@ -37,8 +37,8 @@ pub(crate) fn age(uberblock: &Uberblock) -> (u64, Txg) {
 /// commit. The import that wrote the claim did not find that txg, and may have overwritten its
 /// rows.
 ///
-/// False if the import epoch of `early` committed more than one txg that the history of `late`
-/// lacks, its claim aside: then that epoch ran without the disks of `late`.
+/// If the import epoch of `early` committed more than one txg, in addition to its claim, that the
+/// history of `late` lacks, that epoch ran without the disks of `late`, and the result is false.
 pub(crate) fn supersedes(late: &Uberblock, early: &Uberblock) -> bool {
     let is_claim = late.lineage.first().is_some_and(|own| own.first == late.txg);
     let is_unfinished = || is_claim && is_ancestor_of_without_cuts(early, late);
@@ -77,7 +77,7 @@ pub(crate) fn is_ancestor_of_without_cuts(old: &Uberblock, new: &Uberblock) -> b
     is_part_of_but_for_cuts(old, &new.lineage, new.txg)
 }
 
-/// As [`is_ancestor_of_without_cuts`], for a history that ends with `newest`.
+/// True if [`is_ancestor_of_without_cuts`] holds for a history that ends with `newest`.
 fn is_part_of_but_for_cuts(old: &Uberblock, lineage: &[ImportEpoch], newest: Txg) -> bool {
     let mut end = old.txg;
     for import_epoch in &old.lineage {
@@ -117,7 +117,7 @@ pub(crate) struct PoolHistory<'a> {
 
 /// Uberblock of a disk that may have diverged.
 pub(crate) struct DiskEnd<'a> {
-    /// Newest uberblock of the disk that is no claim.
+    /// Newest uberblock of the disk, claims excluded.
     pub(crate) newest: &'a Uberblock,
     /// True if an owner slot proves that the txg of `newest` was committed.
     pub(crate) is_committed: bool,
@@ -141,8 +141,8 @@ pub(crate) fn has_diverged(disk: &DiskEnd<'_>, pool: &PoolHistory<'_>) -> bool {
     !is_known && (disk.is_committed || alone() || !is_cut())
 }
 
-/// Newest uberblock in the ring of one disk that is no claim. A claim has the roots of an earlier
-/// uberblock, so a disk that ends with one has no data that other disks lack.
+/// Newest uberblock in the ring of one disk, claims excluded. A claim has the roots of an earlier
+/// uberblock, so a disk whose newest uberblock is a claim has no data that other disks lack.
 pub(crate) fn newest_change(ring: &[Uberblock]) -> Option<&Uberblock> {
     let is_claim =
         |own: &Uberblock| ring.iter().any(|other| other.txg < own.txg && lead_to_same(other, own));

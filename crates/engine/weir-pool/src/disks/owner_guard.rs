@@ -29,7 +29,7 @@ use crate::disks::owner_slot::read_slot;
 use crate::planted_bugs::PlantedBug;
 
 /// Limit of a write's attempts to read the owner slot. A slot read that takes longer than
-/// [`OWNER_READ_AGE_MAX`] is out of date when it ends, so the write repeats it.
+/// [`OWNER_READ_AGE_MAX`] is out of date when it ends, so the write repeats the read.
 const READS_MAX: usize = 3;
 
 /// Time of the last read of an owner slot, in milliseconds of each clock. The monotonic clock stops
@@ -116,8 +116,8 @@ impl OwnerGuard {
         self.look_for(&self.last_read, read).await;
     }
 
-    /// As [`Self::look`], and records the time in `last_read`. Returns false if `read` found no
-    /// owner slot, which proves nothing.
+    /// Checks the slot as [`Self::look`] does, and records the time in `last_read`. Returns false
+    /// if `read` found no owner slot: a missing slot proves nothing about the owner.
     async fn look_for(
         &self,
         last_read: &LastRead,

@@ -4,8 +4,8 @@
 //! (`reconstruct`), writing rows (`write`), parity computation (weir-codec).
 //!
 //! Invariants:
-//! - a read uses only the legs that hold the bytes while these are usable, answer in time with the
-//!   right bytes, and delayed no other read recently;
+//! - a read uses only the legs that hold the bytes while these legs are usable, answer in time with
+//!   the right bytes, and delayed no other read recently;
 //! - otherwise the read returns the bytes that are available first: the bytes of the slow leg, or
 //!   bytes reconstructed from other strips of the rows;
 //! - a read waits for a slow leg if the other legs do not suffice. Slowness counts as no error, and
@@ -78,7 +78,8 @@ impl Vdev {
         }
     }
 
-    /// As [`Vdev::read_verified`]: of the `len` bytes at `at`, verifies the range `wanted`.
+    /// Reads `len` bytes at `at` as [`Vdev::read_verified`] does, but verifies only the range
+    /// `wanted` of these bytes.
     pub(super) async fn read_raidz_verified(
         &self,
         rows: &Rows,
@@ -114,8 +115,8 @@ impl Vdev {
         Ok(out)
     }
 
-    /// Reads from the legs that hold the bytes. If that fails or takes too long, `Err` has enough
-    /// other strips to reconstruct the bytes, or all readable strips if those are too few.
+    /// Reads from the legs that hold the bytes. If the read fails or takes too long, `Err` has
+    /// enough other strips to reconstruct the bytes, or all readable strips if they do not suffice.
     async fn read_or_gather<'a>(
         &'a self,
         rows: &'a Rows,

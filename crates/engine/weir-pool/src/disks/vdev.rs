@@ -35,8 +35,9 @@ use crate::disks::rows::Rows;
 
 /// One vdev.
 ///
-/// Labels and intent log are the same on every leg of every kind. Only the segment area has rows
-/// and strips. Offsets there count data bytes, so higher layers need not know the leg of a byte.
+/// Every leg has the same labels and intent log, whatever the kind of the vdev. Only the segment
+/// area has rows and strips. Offsets in the segment area count data bytes, so higher layers need
+/// not know the leg of a byte.
 pub(crate) struct Vdev {
     pub(crate) index: u16,
     kind: VdevKind,
@@ -178,7 +179,7 @@ impl Vdev {
     }
 
     /// Fails if too many legs are stale or out of use for the vdev's data to be read. Never fails
-    /// for a log vdev, because the pool can do without it.
+    /// for a log vdev, because the pool works without it.
     pub(crate) fn check_alive(&self) -> Result<(), PoolError> {
         if self.role() == VdevRole::Log || self.is_alive() { Ok(()) } else { Err(self.lost()) }
     }
@@ -189,8 +190,8 @@ impl Vdev {
         self.enough(&good).is_ok()
     }
 
-    /// If a mirror has no complete leg: the leg that was the last to go out of use while complete.
-    /// That leg has every acknowledged write.
+    /// For a mirror without a complete leg, returns the leg that was the last to go out of use
+    /// while complete. That leg has every acknowledged write.
     pub(crate) fn last_standing(&self) -> Option<Guid> {
         let when = |leg: &&Leg| leg.missing.lock().left;
         let last = self.legs.iter().max_by_key(when).filter(|leg| when(leg) > 0);
@@ -311,8 +312,8 @@ impl Vdev {
 
     /// Reads the same whole sectors from one leg after another until `accept` takes a copy.
     ///
-    /// For structures that carry their own checksum and may legitimately be absent. So this
-    /// function neither counts checksum errors of a leg nor repairs a copy.
+    /// Callers read structures that carry their own checksum and may be absent. So this function
+    /// neither counts checksum errors of a leg nor repairs a copy.
     pub(crate) async fn read_any<T>(
         &self,
         disk_offset: u64,

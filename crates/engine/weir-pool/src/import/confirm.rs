@@ -4,7 +4,7 @@
 //! Not here: choosing the uberblock (`open_pool`), diverged legs (`open_pool`, `Diverged`).
 //!
 //! Invariants (I25; docs/design/recovery.md, "Legs"):
-//! - a claim does not count: it repeats an older uberblock, so a leg without it misses no data;
+//! - a claim does not count: it repeats an older uberblock and adds no data that a leg could miss;
 //! - a leg whose ring ends one txg early is unconfirmed, or stale if it has an uberblock of a later
 //!   import epoch; a leg whose ring ends earlier is stale ([`mark_legs`]);
 //! - a leg whose own newest uberblock lists it as stale or unconfirmed (such as a disk that was
@@ -30,10 +30,11 @@ use crate::planted_bugs::PlantedBug;
 /// to an old copy of the disk, or to a disk that lost writes which it had reported as durable. Such
 /// a leg is stale from the end of its ring.
 ///
-/// A leg whose ring ends one txg early is unconfirmed: unless its disk loses flushed writes, it has
-/// the rows of that txg, which were flushed before the uberblock was written, so the leg counts as
-/// complete and is resilvered. If the leg also has an uberblock of a later import epoch, it is
-/// stale from the end of its ring: that epoch may have overwritten the rows of the missing txg.
+/// A leg whose ring ends one txg early is unconfirmed. The rows of the missing txg were flushed
+/// before its uberblock was written, so the leg has these rows unless its disk loses flushed
+/// writes. Therefore the leg counts as complete and is resilvered. If the leg also has an uberblock
+/// of a later import epoch, it is stale from the end of its ring: that epoch may have overwritten
+/// the rows of the missing txg.
 pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug: PlantedBug) {
     let content_txg = content_txg(uberblock, found);
     for vdev in vdevs.in_service() {
@@ -74,7 +75,7 @@ pub(crate) fn mark_legs(vdevs: &Vdevs, uberblock: &Uberblock, found: &Found, bug
     }
 }
 
-/// Txg that wrote the roots of an uberblock: the txgs after it, up to the uberblock, are claims.
+/// Txg that wrote the roots of an uberblock. All later txgs up to the uberblock are claims.
 ///
 /// The first txg of each import epoch except the oldest is a claim. The disk with the uberblock of
 /// the content txg may be missing, so the txg is derived from the lineage. If the lineage is
@@ -84,8 +85,8 @@ pub(crate) fn content_txg(uberblock: &Uberblock, found: &Found) -> Txg {
     let claims = uberblock.lineage.len().saturating_sub(1);
     for import_epoch in uberblock.lineage.iter().take(claims) {
         if import_epoch.first > content {
-            // This epoch claimed the same state as a newer one, with the same or a later txg: skip
-            // its claim.
+            // This epoch claimed the same state as a newer epoch, with the same or a later txg:
+            // skip its claim.
             continue;
         }
         if import_epoch.first != content {

@@ -6,8 +6,8 @@
 //!
 //! Invariants (I10):
 //! - an unreadable part affects only the segments that it describes. If it is a part of the segment
-//!   table, the pool does not write where they may be; blocks behind an unreadable remap table
-//!   cannot be read; blocks of an unreadable reference table are not freed;
+//!   table, the pool does not write where these segments may be; blocks behind an unreadable remap
+//!   table cannot be read; blocks of an unreadable reference table are not freed;
 //! - if two tables contradict each other, the import assumes the case that loses no data
 //!   ([`lost_remaps`], [`lost_references`]).
 
@@ -161,7 +161,7 @@ fn lost_references(
     unknown
 }
 
-/// Reads every remap table and keeps those that fit the memory budget.
+/// Reads every remap table, and keeps tables in RAM up to the memory budget.
 async fn read_remaps(
     pool: &Pool,
     remaps: WholeTree,

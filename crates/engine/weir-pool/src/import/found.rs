@@ -88,9 +88,10 @@ impl Found {
     }
 
     /// Takes the label with the highest txg, except labels of diverged disks, which describe the
-    /// vdevs of another history. Among labels with the same txg, a disk with the newest uberblock
-    /// precedes the others: a change that a crash interrupted can leave a label with that txg on a
-    /// disk that is absent when the pool changes again.
+    /// vdevs of another history. Among labels with the same txg, prefers the label of a disk with
+    /// the newest uberblock. If a crash interrupted a change, and a disk with the new label was
+    /// absent when the pool changed again, the label of that disk may have the same txg although it
+    /// is out of date.
     fn choose_label(&mut self) {
         let newest = self.uberblocks_newest_first().into_iter().next();
         let diverged = newest.as_ref().map(|newest| self.diverged_from(newest));
@@ -191,8 +192,8 @@ impl Found {
     }
 
     /// Ring slots that a power cut tore while another disk got the uberblock: damaged slots of txgs
-    /// up to `newest` that are later than each uberblock of their disk. Each with the guid of its
-    /// leg.
+    /// up to `newest` that are later than each uberblock of their disk. Returns each slot with the
+    /// guid of its leg.
     pub(crate) fn torn_slots(&self, newest: &Uberblock) -> Vec<(Guid, u64)> {
         let of_disk = |disk: &FoundDisk| {
             let own = disk.uberblocks.iter().map(|own| own.txg).filter(|txg| *txg <= newest.txg);
@@ -303,8 +304,8 @@ impl Found {
 
     /// Import epochs of a history that continues `uberblock`, newest first: its own epochs, and
     /// epochs that only claimed the same state. An epoch that only claimed the state may have an
-    /// unfinished txg on a missing disk. The claim of the next epoch supersedes that txg only if it
-    /// names these epochs.
+    /// unfinished txg on a missing disk. The claim of the next epoch supersedes that txg only if
+    /// the claim names these epochs.
     pub(crate) fn lineage_after(&self, uberblock: &Uberblock) -> Vec<ImportEpoch> {
         let mut lineage = uberblock.lineage.clone();
         let content = content_txg(uberblock, self);

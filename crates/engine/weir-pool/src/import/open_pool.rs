@@ -92,8 +92,8 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Claims the pool for this import epoch, before any other write: rewrites the uberblock that
-    /// the pool was opened from as a txg of this epoch.
+    /// Claims the pool for this import epoch, before any other write: repeats the uberblock from
+    /// which the pool was opened, as a txg of this epoch.
     ///
     /// A power cut can leave the uberblock of an unfinished txg on one disk alone. If that disk is
     /// absent now, this import may overwrite the blocks of that txg. After another power cut the
@@ -139,7 +139,7 @@ async fn read_labels_without_owner(
 }
 
 /// Refuses a pool with a feature that needs a newer Weir for writes. The import calls this only for
-/// an owner: without one, all writes stay in RAM (`weir check`, `weir rescue`).
+/// an owner: without an owner, all writes stay in RAM (`weir check`, `weir rescue`).
 fn check_writable(label: &Label) -> Result<(), PoolError> {
     let path = label.name.clone();
     let writable = label.features.check_writable(label.pool);
@@ -193,8 +193,8 @@ pub async fn import(
     let mut why = None;
     let mut abandoned = Vec::new();
     for uberblock in candidates {
-        // A claim has the same roots as the uberblock before it, so a forced import gains no older
-        // state from it.
+        // A claim has the same roots as the uberblock before it, so a claim gives a forced import
+        // no older state.
         if tried.len() >= tries || tried.iter().any(|before| lead_to_same(before, &uberblock)) {
             abandoned.push(uberblock);
             continue;

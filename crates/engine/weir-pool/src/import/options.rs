@@ -15,7 +15,7 @@ pub struct ImportOptions {
     /// Import the pool even with one of these defects: the newest uberblock or log batch is
     /// unusable, so that an older one must be used; the log is missing; disks diverged, so that one
     /// side must be chosen; the history of the disks lacks `newest_seen`; or another server has the
-    /// pool open; that server then stops using the pool.
+    /// pool open (that server then stops using the pool).
     pub force: bool,
     /// Newest txg of the pool that the caller has seen. Import refuses disks whose history lacks
     /// this txg: an old leg alone, or disks whose newest uberblocks are damaged in every copy.

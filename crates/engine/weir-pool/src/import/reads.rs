@@ -1,4 +1,4 @@
-//! Retry of reads that failed on metadata during an import.
+//! Retries reads of metadata that failed during an import.
 //!
 //! Not here: the reads themselves.
 //!

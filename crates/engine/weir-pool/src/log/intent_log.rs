@@ -99,9 +99,9 @@ impl IntentLog {
     }
 
     /// Requests a move to another vdev; [`Self::start_after`] and [`Self::release`] perform it. A
-    /// commit moves the log with an uberblock that needs no old batch. From this request until that
-    /// uberblock is durable, no batch is logged. The first batch on the new vdev has the next
-    /// number.
+    /// commit moves the log with an uberblock that needs no batch on the old vdev. From this
+    /// request until that uberblock is durable, no batch is logged. The first batch on the new vdev
+    /// has the next number.
     pub(crate) fn move_to(&self, vdev: u16) {
         let mut ring = self.ring.lock();
         ring.moving_to = (ring.vdev != vdev).then_some(vdev);
@@ -110,9 +110,10 @@ impl IntentLog {
     /// Writes one batch. Calls must not overlap.
     ///
     /// # Durability
-    /// The batch is on stable media of every leg that the newest uberblock does not list as stale
-    /// when this returns `Ok`. Otherwise an import of the failed leg alone would miss the batch,
-    /// and the uberblock rings of the other legs would not show that these legs are newer.
+    /// When the call returns `Ok`, the batch is on stable media of every leg that the newest
+    /// uberblock does not list as stale. If the call returned `Ok` although such a leg lacks the
+    /// batch, an import of that leg alone would miss the batch, and no uberblock would show that
+    /// the other legs are newer.
     pub(crate) async fn write(
         &self,
         vdevs: &Vdevs,

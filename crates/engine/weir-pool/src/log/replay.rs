@@ -1,15 +1,15 @@
-//! Intent log replay: reads the chain of batches that an uberblock names, and decides whether it
-//! ends at the last acknowledged batch.
+//! Intent log replay: reads the chain of batches that an uberblock names, and decides whether the
+//! chain ends at the last acknowledged batch.
 //!
 //! Not here: writing batches (`intent_log`), applying the changes in them (weir-dataset).
 //!
 //! Invariants:
 //! - a batch is replayed if each of its sectors is intact on some leg;
-//! - an incomplete batch was torn by a crash, and was never acknowledged, if a leg in use lacks one
-//!   of its sectors: a batch is acknowledged only when it is durable on every leg in use;
+//! - if a leg in use lacks a sector of a batch, a crash tore the batch before it was acknowledged:
+//!   a batch is acknowledged only when it is durable on every leg in use;
 //! - any other incomplete batch is damaged, and the import is refused without `force`. Signs of
-//!   damage are: where the next batch would be, a sector that no log write produced or that cannot
-//!   be read; a sector of a later batch; a batch with invalid records.
+//!   damage: an unreadable sector at the place of the next batch, or a sector there that no log
+//!   write produced; a sector of a later batch; a batch with invalid records.
 
 use weir_base::Guid;
 use weir_format::layout::LABEL_BYTES;
@@ -26,9 +26,9 @@ use crate::log::intent_log::LogStart;
 /// incomplete batch before it is damaged.
 const SCAN_BYTES: usize = 1 << 20;
 
-/// Upper bound of the batch length. A batch contains up to 4 MiB of changes; the last of them is
-/// one client request, which may exceed the 4 MiB by 32 MiB. A batch starts at offset 0 only if it
-/// does not fit before the end of the log region, so only if less than this bound is left there.
+/// Upper bound of the batch length. A batch contains up to 4 MiB of changes; the last change is one
+/// client request, which may exceed the 4 MiB by 32 MiB. A batch starts at offset 0 only if it does
+/// not fit before the end of the log region, so only if less than this bound is left there.
 const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Content at an offset where the next batch may be.
@@ -77,7 +77,8 @@ impl<'a> Replay<'a> {
             }
         }
         if damaged {
-            // If the disks do not respond, return their error: that is not damage of the log.
+            // If the disks do not respond, return their error: an unresponsive disk is no damage of
+            // the log.
             self.vdev.read_any(0, ALIGN_BYTES, Some).await?;
         }
         if damaged || self.later_batch_found().await {
@@ -180,8 +181,8 @@ struct Merged {
     parts: Vec<Part>,
     /// True if a leg lacks a sector of the batch, so that the batch was never durable on that leg.
     lacking: bool,
-    /// True if, on a leg, the sector at the start of the batch is a later sector of the same batch:
-    /// then the batch does not begin here.
+    /// True if, on a leg, the sector at the start of the batch is a later sector of the same batch,
+    /// so that the batch begins at another offset.
     within: bool,
 }
 

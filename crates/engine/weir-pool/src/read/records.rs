@@ -91,8 +91,8 @@ impl Pool {
     ///
     /// # Errors
     /// `Damaged`: no leg has the right bytes. `NoSegment`: the segment no longer exists, because
-    /// the caller's root is out of date; look the block up again. `SegmentLost` and `TableLost`:
-    /// the metadata that locates the block was lost.
+    /// the caller's root is out of date; the caller must look the block up again. `SegmentLost` and
+    /// `TableLost`: the metadata that locates the block was lost.
     pub async fn read_block(&self, ptr: &BlockPtr) -> Result<Block, PoolError> {
         self.check_record(ptr, RecordSize::BLOCK)?;
         if let Some(block) = self.cached(ptr, 0) {
@@ -217,7 +217,8 @@ impl Pool {
         let mut results: Vec<Option<Result<Block, PoolError>>> =
             parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
         let mut missing: Vec<Wanted<'_>> = Vec::new();
-        // True if all parts since the last wanted one belong to the same record as that part.
+        // True if all parts since the last wanted part belong to the same record as the wanted
+        // part.
         let mut comes_along = false;
         for index in 0..parts.len() {
             let RecordPart { ptr, part } = parts[index];
@@ -262,7 +263,8 @@ impl Pool {
         results.into_iter().map(|r| r.expect("every block was cached or read")).collect()
     }
 
-    /// As [`Self::read_parts`], for the first block of each record. A tree node has only one block.
+    /// Reads the first block of each record with [`Self::read_parts`]. A tree node has only one
+    /// block.
     pub async fn read_blocks(&self, ptrs: &[BlockPtr]) -> Vec<Result<Block, PoolError>> {
         let parts: Vec<RecordPart> =
             ptrs.iter().map(|ptr| RecordPart { ptr: *ptr, part: 0 }).collect();
@@ -329,7 +331,8 @@ impl Pool {
     }
 
     /// Reads a run of neighbours with one device read and passes the verified stored bytes of each
-    /// block to `each`. A block that fails is read again by itself, which tries every leg.
+    /// block to `each`. A block that fails its checksum is read again alone, from every leg if
+    /// necessary.
     async fn read_run(
         &self,
         run: &[Wanted<'_>],
@@ -403,7 +406,7 @@ impl Pool {
 
     fn unpack(&self, ptr: &BlockPtr, stored: &[u8]) -> Result<Blocks, PoolError> {
         let unpacked = self.unpack_stored(ptr.record, ptr.codec, stored);
-        // The checksum matched, so the disk returned what was written: the writer stored invalid
+        // The checksum matched, so the disk returned the written bytes: the writer stored invalid
         // content.
         unpacked.ok_or_else(|| {
             self.bad_block(ptr, "compressed block", FormatError::Truncated { what: "block" })

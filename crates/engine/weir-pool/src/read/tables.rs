@@ -1,6 +1,6 @@
 //! Loads remap and reference tables of segments back into RAM.
 //!
-//! Not here: which tables stay in RAM (`segments::tables`).
+//! Not here: the choice of the tables that stay in RAM (`segments::tables`).
 //!
 //! Invariant: a table is checked before it is used.
 

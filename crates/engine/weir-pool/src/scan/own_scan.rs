@@ -15,8 +15,8 @@ use crate::scan::copies::proves;
 use crate::state::pool::Pool;
 
 impl Pool {
-    /// Reads every copy of every block of the metadata trees from disk. Returns true if some copies
-    /// are bad that were good at the last call; the next commit then rewrites all metadata trees.
+    /// Reads every copy of every block of the metadata trees from disk. Returns true if copies are
+    /// bad now but were good at the last call; the next commit then rewrites all metadata trees.
     ///
     /// # Errors
     /// `NoSegment`: a commit replaced the trees during the call. Other errors: disks are missing,

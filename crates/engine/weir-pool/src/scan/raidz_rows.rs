@@ -207,10 +207,10 @@ impl Stretch<'_> {
         same.zip(is_proved).all(|(same, is_proved)| same || is_proved != proved)
     }
 
-    /// Also corrects the dead bytes of strips that failed a checksum. The parity of the row covers
-    /// dead bytes too, but no checksum does, so the other strips of the row must confirm or
-    /// determine the dead bytes. Returns false if the other strips can do neither. A scan never
-    /// writes dead bytes as returned by a leg that returned wrong bytes.
+    /// Corrects the dead bytes of strips that failed a checksum. The parity of the row covers dead
+    /// bytes too, but no checksum does, so the other strips of the row must confirm or determine
+    /// the dead bytes. Returns false if the other strips can do neither. A scan never writes dead
+    /// bytes as returned by a leg that returned wrong bytes.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =
             self.wrong.range((row, 0)..(row + 1, 0)).map(|(_, strip)| *strip).collect();
@@ -468,11 +468,9 @@ impl Vdev {
     }
 
     /// Returns true if the scan may rewrite the wrong parity of a row now. If not, counts the row
-    /// for the second pass, which follows a commit.
-    ///
-    /// The parity of a row with a block that was freed since the last commit must not change: the
-    /// scan does not verify this block, a power failure makes the block live again, and the parity
-    /// may be the only way to reconstruct it.
+    /// for the second pass, which follows a commit. The scan does not verify blocks freed since the
+    /// last commit, but a power failure makes these blocks live again. If such a block is bad on
+    /// its leg, only the old parity can reconstruct it.
     async fn may_make_parity(
         &self,
         scope: &Scope<'_>,
@@ -511,7 +509,7 @@ impl Vdev {
         })
     }
 
-    /// Writes strips to a leg and reads them back. Returns true if the bytes read equal those
+    /// Writes strips to a leg and reads them back. Returns true if the bytes read equal the bytes
     /// written.
     async fn write_strips(
         &self,

@@ -243,7 +243,7 @@ impl Vdev {
         Some(buf)
     }
 
-    /// Writes sectors to a leg and reads them back. Returns true if the bytes read equal those
+    /// Writes sectors to a leg and reads them back. Returns true if the bytes read equal the bytes
     /// written.
     pub(crate) async fn write_sectors(&self, leg: &Leg, offset: u64, bytes: IoBuf) -> bool {
         let Some(device) = leg.usable() else { return false };

@@ -88,8 +88,9 @@ impl SegmentScan {
     }
 
     /// Begins the second pass, which rewrites wrong parity. A commit that began after the first
-    /// pass of the segment must have ended. The first pass did not verify blocks that were freed
-    /// before that commit, and until the commit ends, a power cut can make those blocks live again.
+    /// pass of the segment must have ended, because the first pass did not verify blocks freed
+    /// before that commit, and a power cut before the end of the commit makes these blocks live
+    /// again.
     pub fn begin_second_pass(&mut self) {
         assert!(self.wants_second_look(), "there is something to settle");
         (self.done, self.settles, self.postponed) = (0, true, 0);
@@ -220,8 +221,8 @@ impl Pool {
         Ok(ScanPlan { segments: segments.collect::<Vec<_>>().into_iter(), roots })
     }
 
-    /// Finds the live blocks of a segment. This may run long before [`Self::scan_step`]: blocks
-    /// that are freed later stay in place, and later writes go to every leg.
+    /// Finds the live blocks of a segment. A call may precede [`Self::scan_step`] by a long time:
+    /// blocks that are freed later stay in place, and later writes go to every leg.
     ///
     /// # Errors
     /// The pool is suspended.

@@ -37,8 +37,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// True if the segment's counter of live bytes is at least `bytes`. The callers check this
-    /// before they subtract, because a stored counter may be wrong.
+    /// True if the segment's counter of live bytes is at least `bytes`. The callers check the
+    /// counter before they subtract, because a stored counter may be wrong.
     pub(crate) const fn counts(&self, bytes: usize) -> bool {
         self.entry.live_bytes as usize >= bytes && !matches!(self.entry.state, SegmentState::Dead)
     }
@@ -100,7 +100,7 @@ pub(crate) struct Inner {
     /// Segments whose space is reclaimed a few txgs later.
     pub(crate) dead: Vec<VsegId>,
     /// Cleaned segments without live blocks. Readers of older trees may still use their remap
-    /// tables, so the segments stay in the table until the commit.
+    /// tables, so the segments stay in the segment table until the commit.
     pub(crate) emptied: Vec<VsegId>,
     /// Segment table blocks that changed since the last commit.
     pub(crate) dirty_blocks: HashSet<u64>,

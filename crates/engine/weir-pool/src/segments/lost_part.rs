@@ -13,7 +13,7 @@ use weir_format::TreeRoot;
 pub struct LostPart {
     /// Level of the unreadable node; 0: a block.
     pub level: u8,
-    /// Index of the node or block among those of its level.
+    /// Index of the node or block in its level.
     pub index: u64,
 }
 

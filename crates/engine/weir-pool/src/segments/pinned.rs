@@ -21,7 +21,7 @@ pub(crate) struct Pinned<'a> {
     pub(crate) at: u64,
     /// Vdev and offset of the second and of the third copy.
     others: [Option<(u16, u64)>; 2],
-    /// Last txg that wrote to this physical segment, or in which the segment on it died.
+    /// Last txg that wrote to this physical segment, or the txg in which its segment died.
     pub(crate) last_txg: Txg,
 }
 
@@ -73,7 +73,7 @@ impl Segments {
         Ok(place.and_then(|place| self.pin_at(&mut inner, place, ptr)))
     }
 
-    /// As [`Self::locate`], for a block of a segment that is never cleaned.
+    /// Locates a block of a segment that is never cleaned, and pins the segment.
     pub(crate) fn pin_root(&self, ptr: &BlockPtr) -> Option<Pinned<'_>> {
         let mut inner = self.inner.lock();
         inner.slots.get(&ptr.vseg).filter(|slot| !slot.is_moved())?;

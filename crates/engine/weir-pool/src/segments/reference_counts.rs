@@ -6,9 +6,9 @@
 //! Invariants:
 //! - counts change only in the write-out of a txg and so belong to that txg: after a crash an
 //!   import finds the counts of the last commit, which match its trees;
-//! - a txg takes references to blocks of the last commit before it frees any block, and later
-//!   references only to blocks not yet freed: no dead block becomes live again;
-//! - a block is freed with its last reference, whichever that is;
+//! - before a txg frees any block, it takes references to blocks of the last commit; after that, it
+//!   takes references only to blocks not yet freed: so no dead block becomes live again;
+//! - a block is freed when its last reference is dropped, whichever reference is the last;
 //! - only data blocks are shared, never nodes.
 
 use std::sync::Arc;

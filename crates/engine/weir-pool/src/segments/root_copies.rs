@@ -3,9 +3,9 @@
 //! `read` reads the copies, `write_out` writes them, `scan` scrubs them.
 //!
 //! The second copy is in the same segment, half a segment after the first. The third copy has a
-//! segment of its own, on another vdev if there is one, else at the far end of the same vdev. It
-//! covers damage to a whole region of a disk. Small and nearly full pools have no third copies, and
-//! the pool drops them if space is short or a vdev is evacuated.
+//! segment of its own, on another vdev if possible, else at the far end of the same vdev. So the
+//! third copy survives damage to a whole region of a disk. Small and nearly full pools have no
+//! third copies, and the pool drops them if space is short or a vdev is evacuated.
 //!
 //! Invariants:
 //! - a third copy has the rows of its root segment at the same offsets from its own start;
@@ -128,7 +128,7 @@ impl Segments {
         self.inner.lock().third_copies.get(&root).copied()
     }
 
-    /// As [`Self::third_place`], but takes the lock itself; for writers.
+    /// Takes the lock and returns the same location as [`Self::third_place`]; for writers.
     pub(crate) fn third_copy_place(&self, root: VsegId) -> Option<(u16, u64)> {
         self.third_place(&self.inner.lock(), root)
     }

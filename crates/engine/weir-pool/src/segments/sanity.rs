@@ -27,7 +27,7 @@ const TXG_MAX: Txg = Txg((1 << 44) - TXGS_LEFT_MIN);
 pub(crate) const LOG_NUMBER_MAX: u64 = 1 << 62;
 /// Largest next virtual segment number: pointers have 40 bits for it.
 const NEXT_VSEG_MAX: u64 = (1 << 40) - (1 << 32);
-/// As [`NEXT_VSEG_MAX`], for dataset numbers: the highest tree has 128^6 blocks.
+/// Largest next dataset number: the highest tree has 128^6 blocks.
 const NEXT_DATASET_MAX: u64 = (1 << 42) - (1 << 32);
 /// Maximum length of a bootstrap table: many times the length that any pool needs.
 const BOOTSTRAP_BYTES_MAX: u32 = 64 << 20;

@@ -55,8 +55,8 @@ impl Segments {
                 let place = free.get_mut(usize::from(entry.vdev));
                 place.is_some_and(|free| free.remove(&entry.pseg))
             };
-            // The entry of a cleaned segment needs no place: it has no physical segment, and its
-            // former vdev may be gone.
+            // The entry of a cleaned segment needs no place: the segment has no physical segment,
+            // and its former vdev may be gone.
             let placed = entry.state == SegmentState::Remapped
                 || (areas.get(entry.vdev).is_some_and(fits) && takes());
             if !placed || vseg >= next_vseg {
@@ -144,7 +144,8 @@ impl Segments {
         }
     }
 
-    /// Number of segments that occupy space on a vdev, and the live bytes of those not yet cleaned.
+    /// Number of segments that occupy space on a vdev, and the live bytes of the segments not yet
+    /// cleaned.
     pub(crate) fn on_vdev(&self, vdev: u16) -> (usize, u64) {
         let inner = self.inner.lock();
         let placed = inner
@@ -270,8 +271,8 @@ impl Segments {
         if sealed {
             slot.entry.state = SegmentState::Sealed;
             // A segment of class `Clean` has no live bytes yet: the cleaner counts the moved blocks
-            // later, when it installs them. If none are live then, the segment becomes a victim
-            // like any other.
+            // later, when it installs them. If no moved block is live then, the segment becomes a
+            // victim like any other.
             if slot.entry.live_bytes == 0 && slot.entry.class != SegmentClass::Clean {
                 slot.entry.state = SegmentState::Dead;
                 inner.dead.push(vseg);
@@ -371,9 +372,9 @@ impl Segments {
         Ok(Freed::Block)
     }
 
-    /// Frees a pointer that was replaced in `txg` if the remap table that locates its block was
-    /// lost. The counter of the segment that holds the block is too high until a recount. If the
-    /// block's reference count cannot be read, the block stays.
+    /// Frees a pointer, replaced in `txg`, to a block whose location is unknown because its remap
+    /// table was lost. The counter of the segment that holds the block is too high until a recount.
+    /// If the block's reference count cannot be read, the block stays.
     pub(crate) fn free_unplaced(&self, ptr: &BlockPtr, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -440,9 +441,9 @@ impl Segments {
         if all {
             blocks.extend(inner.slots.keys().map(|vseg| table_block(*vseg)));
         }
-        // Do not write an unreadable block of the stored table: its entries are unknown. This omits
-        // no known entry. Only root segments can have numbers in the range of such a block, and
-        // the bootstrap table stores their entries.
+        // Do not write an unreadable block of the stored table: its entries are unknown. No known
+        // entry is omitted: only root segments can have known entries in such a block, and the
+        // bootstrap table stores these entries.
         blocks.retain(|block| !inner.is_lost(VsegId(block * SEGMENT_ENTRIES_PER_BLOCK as u64)));
         let mut blocks: Vec<u64> = blocks.into_iter().collect();
         blocks.sort_unstable();
@@ -529,8 +530,9 @@ impl Segments {
     }
 
     /// Number of segments that can be allocated now, and number of segments that later txgs free.
-    /// The second number omits root segments: on wide raidz rows every commit may empty one and
-    /// open one, so that some are always waiting, and waiting for them gains nothing.
+    /// The second number omits root segments: on wide raidz rows, every commit may empty one root
+    /// segment and open another, so some root segments are always pending, and a wait for them
+    /// gains no space.
     pub(crate) fn free_now_and_later(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         let dead = inner.dead.iter().map(|vseg| inner.slots[vseg].entry);

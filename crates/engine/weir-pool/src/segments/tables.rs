@@ -104,7 +104,8 @@ pub(crate) enum TableKind {
 /// RAM of per-segment data that a pool always keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableMemory {
-    /// Virtual segments: those with a physical segment, and cleaned ones with live blocks.
+    /// Number of virtual segments: segments with a physical segment, and cleaned segments with live
+    /// blocks.
     pub segments: u64,
     /// Bytes of the segment table.
     pub segment_bytes: u64,
@@ -143,7 +144,7 @@ pub(crate) struct Unread {
     pub(crate) ptr: Option<BlockPtr>,
 }
 
-/// The table of one segment: its stored form, and its content while that is in RAM.
+/// The table of one segment: its stored form, and its content while the content is in RAM.
 struct Entry<T> {
     /// Pointer to the stored table; `None` if the table changed since it was stored.
     stored: Option<BlockPtr>,
@@ -181,8 +182,8 @@ pub(crate) struct Tables<T> {
     missing: BTreeSet<VsegId>,
     /// Segments whose tables were found to be lost so far.
     unknown: BTreeSet<VsegId>,
-    /// Queue of the clock that evicts tables: segments whose stored tables are in RAM, and outdated
-    /// entries. The clock hand is at the front.
+    /// Queue of the clock algorithm that evicts tables: segments whose stored tables are in RAM,
+    /// and outdated entries. The clock hand is at the front.
     clock: VecDeque<VsegId>,
     bytes: u64,
     /// Bytes that the current tables take on disk.
@@ -199,7 +200,7 @@ fn bytes_of(stored: Option<BlockPtr>) -> u64 {
 
 /// Tables can always use the budget divided by this number, however large the segment table is.
 const OWN_SHARE: u64 = 4;
-/// Outdated entries that the clock may have in addition to one entry per table.
+/// Maximum number of outdated entries in the clock's queue, in addition to one entry per table.
 const CLOCK_STALE_MAX: usize = 64;
 
 impl<T: Table> Tables<T> {
@@ -243,8 +244,8 @@ impl<T: Table> Tables<T> {
         vsegs.iter().for_each(|vseg| self.put(*vseg, T::unknown()));
     }
 
-    /// Handles unreadable parts of the tree of tables that commits leave in the tree, with the
-    /// tables of these segments. Commits store no replacement for such a table.
+    /// Handles unreadable parts of the tree of tables: commits leave these parts in the tree, and
+    /// store no replacement for the tables of these segments.
     pub(crate) fn miss(&mut self, parts: &[LostPart], vsegs: &[VsegId]) {
         self.kept_parts.extend(parts.iter().map(LostPart::blocks));
         self.kept_parts.sort_unstable_by_key(|range| range.start);
@@ -266,7 +267,7 @@ impl<T: Table> Tables<T> {
         parts().map(|part| part.start).chain(tables).collect()
     }
 
-    /// Records that a stored table cannot be read. Returns true if this was not known before.
+    /// Records that a stored table cannot be read. Returns true if the loss was not known before.
     pub(crate) fn note_unreadable(&mut self, vseg: VsegId) -> bool {
         self.entries.contains_key(&vseg) && self.unknown.insert(vseg)
     }
@@ -276,7 +277,7 @@ impl<T: Table> Tables<T> {
         self.unknown.len()
     }
 
-    /// Takes the ranges that the commit must remove from the tree before it stores anything there.
+    /// Takes the ranges that the commit must remove from the tree before it stores a table in them.
     pub(crate) fn take_lost_parts(&mut self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.lost_parts)
     }
@@ -297,7 +298,7 @@ impl<T: Table> Tables<T> {
         self.bytes_max.max(self.beside + self.list_bytes() + self.bytes_max / OWN_SHARE)
     }
 
-    /// As [`Self::bytes_reserved`], but 0 if no segment has a table of this kind.
+    /// Returns [`Self::bytes_reserved`], or 0 if no segment has a table of this kind.
     pub(crate) fn bytes_reserved_if_any(&self) -> u64 {
         if self.entries.is_empty() { 0 } else { self.bytes_reserved() }
     }

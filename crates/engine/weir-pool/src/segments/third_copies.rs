@@ -1,4 +1,4 @@
-//! Third copies of root segments: which segments hold them.
+//! Finds the segments that hold the third copies of root segments.
 //!
 //! Allocation and release of their space is in `root_copies`.
 //!

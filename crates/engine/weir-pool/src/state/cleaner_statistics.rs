@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 
 /// Time span of recent statistics: two commit intervals of 5 s.
 pub(crate) const LATELY: Duration = Duration::from_secs(10);
-/// Maximum number of cleaning results kept separately within that span. A further result is added
-/// to the newest.
+/// Maximum number of cleaning results kept separately within [`LATELY`]. Each further result is
+/// added to the newest one.
 const TOLD_APART_MAX: usize = 256;
 
 /// Work of the cleaner.

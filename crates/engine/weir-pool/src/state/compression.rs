@@ -5,7 +5,7 @@
 //! `write_out`, verification in `read`.
 //!
 //! Invariants:
-//! - a record is stored compressed only if that saves at least an eighth;
+//! - a record is stored compressed only if compression saves at least an eighth;
 //! - a compression history belongs to one dataset, whatever its compression setting: data that lz4
 //!   did not compress counts as incompressible for zstd too.
 

@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     /// did not fit into the list.
     pub(crate) scrub: Option<(HashSet<(PoolPart, u64)>, u64)>,
     /// Addresses of shared blocks that a scrub found without a good copy. The search for the
-    /// pointers to these blocks is still to come.
+    /// pointers to these blocks has not run yet.
     pub(crate) shared: HashSet<u64>,
     /// Number of changes of `list` so far. `stored` is the value of this number when the list was
     /// last stored.
@@ -90,8 +90,8 @@ fn meet(a: &DamagedRange, b: &DamagedRange) -> bool {
 }
 
 impl Inner {
-    /// Adds a range. Where the new range overlaps others in a version, the ranges of versions are
-    /// merged.
+    /// Adds a range. If an old range has some of the same records in a common version, these
+    /// records get one range that covers the versions of both.
     pub(crate) fn insert(&mut self, new: DamagedRange) {
         let mut pending = vec![new];
         while let Some(piece) = pending.pop() {
@@ -121,8 +121,8 @@ impl Inner {
     }
 
     fn push(&mut self, range: DamagedRange) {
-        // Extend a neighbouring range that has the same versions; this also works if the list is
-        // full.
+        // Extend a neighbouring range that has the same versions: an extension is possible even if
+        // the list is full.
         let joins = |old: &&mut DamagedRange| {
             (old.tree(), old.born, old.until) == (range.tree(), range.born, range.until)
                 && (old.end() == range.first || range.end() == old.first)
@@ -170,8 +170,8 @@ impl Inner {
         ranges.sort_unstable_by_key(|r| (r.tree(), r.first, r.born));
     }
 
-    /// Removes the records `cut` from the ranges that `of` selects. `left` is called with each
-    /// removed piece and returns what remains of it, if anything.
+    /// Removes the records `cut` from the ranges that `of` selects. Calls `left` with each removed
+    /// piece, and keeps the range that `left` returns for the piece, if any.
     pub(crate) fn cut(
         &mut self,
         cut: &Range<u64>,

@@ -30,7 +30,8 @@ impl Pool {
     /// overwrites the block (see `snapshot_chain`). So two txgs identify all snapshots that share
     /// the block, future ones included.
     ///
-    /// Does nothing if the list has the entry. Client paths may call it without a rate limit.
+    /// Does nothing if the list has the entry. Client paths may call this function without a rate
+    /// limit.
     pub fn note_damage(
         &self,
         (volume, object): (DatasetId, ObjectId),
@@ -206,7 +207,8 @@ impl Pool {
         });
     }
 
-    /// Replaces a range in the list of permanent errors, if it is still there unchanged, by others.
+    /// If the list of permanent errors still has the range `old` unchanged, replaces it with the
+    /// ranges `new`.
     pub fn replace_damage(&self, old: &DamagedRange, new: &[DamagedRange]) {
         self.damage.change(|inner| {
             let Some(at) = inner.list.ranges.iter().position(|range| range == old) else { return };

@@ -77,8 +77,7 @@ pub struct HintFigures {
     pub used: u64,
     /// Number of lookups whose entry named a block with the same content.
     pub hits: u64,
-    /// Number of lookups whose entry named a block with other content, or one that could not be
-    /// read.
+    /// Number of lookups whose entry named a block with other content, or an unreadable block.
     pub false_hits: u64,
     /// Number of entries evicted for newer ones.
     pub evicted: u64,
@@ -121,8 +120,8 @@ impl DedupeIndex {
 
     fn bucket(&self, content: &Content) -> Option<std::ops::Range<usize>> {
         let buckets = self.buckets() as u128;
-        // Multiply the high half of the checksum by the number of buckets: this needs no division
-        // and works with any number of buckets.
+        // Multiply the high half of the checksum by the number of buckets: a multiplication is
+        // faster than a division and works with any number of buckets.
         let high = content.checksum >> 64;
         let first = ((high * buckets) >> 64) as usize * WAYS;
         (buckets > 0).then_some(first..first + WAYS)

@@ -20,7 +20,7 @@ pub struct HistoryPoint {
     pub import_epoch: Guid,
     /// The committed txg.
     pub txg: Txg,
-    /// Wall clock when a server recorded it; for messages only, never compared.
+    /// Wall clock when a server recorded the point; for messages only, never compared.
     pub unix_ms: u64,
 }
 

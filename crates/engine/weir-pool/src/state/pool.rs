@@ -3,8 +3,8 @@
 //! `read` reads blocks, `txg::write_out` writes them, `txg::commit` commits.
 //!
 //! Invariants:
-//! - one commit at a time, by the only owner of the pool;
-//! - a poisoned pool stays poisoned: only a new import clears it.
+//! - the only owner of a pool runs one commit at a time;
+//! - a poisoned pool stays poisoned until the next import.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -49,7 +49,7 @@ const TABLE_SHARE: u64 = 8;
 /// tables are.
 const CACHE_SHARE_MIN: u64 = 4;
 
-/// Cache classes that reads count: data and nodes.
+/// Number of cache classes for which the pool counts read bytes: data and nodes.
 const READ_CLASSES: usize = CacheClass::Node as usize + 1;
 
 /// State that the newest committed uberblock describes.
@@ -120,7 +120,7 @@ pub struct Pool {
     pub(crate) scans: Scans,
     pub(crate) damage: Damage,
     /// True if metadata was unreadable, or readable only from its second copy, since the last
-    /// rewrite.
+    /// rewrite of the metadata trees.
     pub(crate) roots_are_damaged: AtomicBool,
     pub(crate) lost_nodes: LostNodes,
     /// Disks that no longer belong to a leg but still have operations in flight.
@@ -129,7 +129,7 @@ pub struct Pool {
     pub(crate) left: Mutex<Vec<StaleLeg>>,
     /// Current label. Some disks may still have an older label.
     pub(crate) config: Mutex<Label>,
-    /// [`History::has_old_labels`].
+    /// Value of [`History::has_old_labels`] at the import.
     pub(crate) has_old_labels: bool,
     /// Damaged ring slots, and slots of abandoned txgs, that the next uberblock write overwrites
     /// with zeros.
@@ -340,7 +340,7 @@ impl Pool {
         self.poisoned.get().is_some_and(|why| why == DESTROYED)
     }
 
-    /// `Err` once the pool is poisoned.
+    /// Returns an error once the pool is poisoned.
     pub fn check_alive(&self) -> Result<(), PoolError> {
         match self.poisoned.get() {
             None => self.taken_over().map_or(Ok(()), |error| Err(self.poison(&error))),
@@ -353,8 +353,8 @@ impl Pool {
     /// Writes one batch to the intent log. Calls must not overlap.
     ///
     /// # Durability
-    /// The batch is on stable media of every leg that the newest uberblock does not list as stale
-    /// when this returns `Ok`.
+    /// When the call returns `Ok`, the batch is on stable media of every leg that the newest
+    /// uberblock does not list as stale.
     ///
     /// # Errors
     /// `NeedsCommit`; any other error has poisoned the pool.

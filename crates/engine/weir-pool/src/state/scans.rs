@@ -58,7 +58,7 @@ pub struct ScanPace<'a> {
     pub runs_in_flight: usize,
     /// Maximum bytes of concurrent runs, on all legs together. One run is always allowed.
     pub bytes_in_flight: usize,
-    /// Legs from which a run is read concurrently. Under client load this is one: reads of all legs
+    /// Number of legs from which a run is read concurrently; 1 under client load: reads of all legs
     /// may total a mebibyte, and if disks share a device, a client request waits for all these
     /// reads.
     pub legs_in_flight: usize,

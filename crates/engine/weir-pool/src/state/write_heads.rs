@@ -10,7 +10,7 @@ use weir_format::{SegmentClass, SegmentEntry, SummaryEntry};
 
 use crate::segments::segment_table::Segments;
 
-/// An open segment and how far it is filled.
+/// An open segment and its fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenSegment {
     pub(crate) vseg: VsegId,
@@ -22,7 +22,7 @@ pub(crate) struct OpenSegment {
     /// True if the write-out writes each row twice, and a third time if the segment has a third
     /// copy.
     pub(crate) is_twice: bool,
-    /// Bytes appended so far, including those still in the buffer.
+    /// Bytes appended so far, including bytes still in the buffer.
     pub(crate) cursor: u64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Lane {
     pub(crate) entries: Vec<SummaryEntry>,
     /// True if one of `entries` belongs to an object other than 0.
     pub(crate) has_objects: bool,
-    /// Number of blocks in the segment that this process wrote.
+    /// Number of blocks that this process wrote to the segment.
     pub(crate) blocks: u32,
 }
 

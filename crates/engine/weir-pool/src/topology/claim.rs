@@ -5,8 +5,8 @@
 //!
 //! Invariants (I24, docs/decisions/0016):
 //! - an owner rewrites its slot every [`OWNER_HEARTBEAT`], even while the pool is idle;
-//! - an import claims a pool at once only if its last owner has certainly ended ([`watch`]), and a
-//!   pool whose slot changes only by force ([`settle`]);
+//! - an import claims a pool at once only if the pool's last owner has certainly ended ([`watch`]);
+//!   if the owner slot changes, only a forced import claims the pool ([`settle`]);
 //! - the txg in the slot is durable: an import that finds no uberblock of that txg refuses the pool
 //!   (`import::found`);
 //! - an owner that finds another import epoch in its slot suspends the pool (`check_owner`).
@@ -43,9 +43,9 @@ pub(crate) struct Labelled<'a> {
     pub(crate) owner: Option<&'a Owner>,
 }
 
-/// Reads the owner slots of owners that may be alive, again and again for [`OWNER_WATCH`]. Returns
-/// the first owner whose slot changed. Does not wait for an owner that closed the pool, or that was
-/// a process or a boot of this machine that no longer runs.
+/// Repeatedly reads, for [`OWNER_WATCH`], the slots of owners that may be alive. Returns the first
+/// owner whose slot changed. Does not wait for an owner that closed the pool, or for a process of
+/// this machine that has ended or ran before the last boot.
 pub(crate) async fn watch(
     disks: &[Labelled<'_>],
     identity: &Identity,
@@ -130,7 +130,7 @@ pub(crate) async fn settle(
 }
 
 /// Refuses a disk of a pool that another process has open. The administrator's `force` does not
-/// override this, because a live owner can release the disk.
+/// override the refusal, because a live owner can release the disk.
 ///
 /// # Errors
 /// `InUse`, or the disk fails.
@@ -172,7 +172,7 @@ impl Pool {
     }
 
     /// Suspends the pool if an owner slot on a disk names another import epoch. The owner calls
-    /// this with each heartbeat and twice in each commit. Before a write after a pause,
+    /// this function with each heartbeat and twice in each commit. Before a write after a pause,
     /// `owner_guard` reads the slot.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 //! - a leg that returns or is new is stale before any reader can use it;
 //! - I26: no label names a new leg before an uberblock lists it as stale, and an uberblock lists a
 //!   detached leg as stale for as long as any label may name that leg ([`LEFT_LEGS_MAX`]). So
-//!   whichever label and uberblock a crash leaves, no leg counts as up to date that missed writes.
+//!   whichever label and uberblock a crash leaves, no leg that missed writes counts as up to date.
 
 use std::sync::Arc;
 
@@ -33,13 +33,13 @@ use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 use crate::state::pool::Pool;
 
-/// Maximum number of detached legs that uberblocks list as stale; of more legs, the newest ones are
-/// listed.
+/// Maximum number of detached legs that uberblocks list as stale; if more legs were detached, only
+/// the newest ones are listed.
 const LEFT_LEGS_MAX: usize = 32;
 
-/// Increase of the label txg at the first label change of an import epoch. It makes the new labels
-/// newer than the labels of a missing disk, which may have labels from changes that a crash
-/// interrupted. Each change commits at least once, so such labels are only a few txgs newer.
+/// Increase of the label txg at the first label change of an import epoch. The increase makes the
+/// new labels newer than the labels of a missing disk, even if a crash left labels of an unfinished
+/// change there. Each change commits at least once, so such labels are only a few txgs ahead.
 const OPENING_LEAD: u64 = 16;
 
 /// Time at which a new disk takes the position of the disk that it replaces.
@@ -89,10 +89,10 @@ impl Pool {
 
     /// Takes a leg offline. Returns true unless it was already offline.
     ///
-    /// Crash safety: this writes nothing. The next commit lists the leg as stale. An import after a
-    /// crash uses the last uberblock, and writes that the leg missed after that uberblock were
-    /// never committed. The offline state is not stored: an import uses every disk that it finds,
-    /// and resilvers it.
+    /// Crash safety: this call writes nothing. The next commit lists the leg as stale. An import
+    /// after a crash uses the last uberblock, and writes that the leg missed after that uberblock
+    /// were never committed. The offline state is not stored: an import uses every disk that it
+    /// finds, and resilvers it.
     ///
     /// # Errors
     /// `OnlyCopy`: the other legs of its vdev do not hold all data.
@@ -185,8 +185,8 @@ impl Pool {
             // of its data.
             leg.set_stale_since(Txg(0));
         }
-        // The disk may be an old copy, which lacks more txgs than the leg missed: the end of its
-        // ring shows this.
+        // The disk may be an old copy, which lacks more txgs than the leg missed: the end of the
+        // disk's ring shows its newest txg.
         let own = ring_end(guid, &uberblocks, &self.lineage, committed).unwrap_or(RingEnd::NONE);
         self.mark_joining(&*device, vdev.disk_bytes()).await?;
         // The label may have an older format, so it is rewritten before the leg gets an uberblock.

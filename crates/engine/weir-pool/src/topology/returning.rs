@@ -1,8 +1,8 @@
 //! Checks before a disk that was absent joins its open pool again.
 //!
 //! The labels and the uberblock ring of the disk show whether another server uses the disk, and
-//! whether it was written without the other disks. A resilver overwrites the disk, so a disk with
-//! txgs that the pool lacks joins only with the administrator's `force`.
+//! whether the disk was written without the other disks. A resilver overwrites the disk, so a disk
+//! with txgs that the pool lacks joins only with the administrator's `force`.
 //!
 //! Not here: the same checks of all disks at an import (`import::found`, `topology::claim`).
 //!

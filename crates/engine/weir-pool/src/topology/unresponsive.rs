@@ -6,7 +6,7 @@
 //! - a disk is called slow only in comparison with the pool's other disks, because a slow model of
 //!   disk is no fault;
 //! - the pool stops I/O to a leg by itself only if responsive legs of its vdev that are up to date
-//!   hold all data: one leg of a mirror, as many legs as data strips of raidz.
+//!   hold all data: one leg of a mirror, or as many legs of raidz as a row has data strips.
 
 use std::io;
 use std::pin::pin;
@@ -89,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// Runs `work`, which imports the pool. In the meantime stops I/O to unresponsive legs that
+    /// Runs `work`, which imports the pool. While `work` runs, stops I/O to unresponsive legs that
     /// their vdevs do not need.
     pub async fn around_silent_legs<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);

@@ -31,7 +31,7 @@ use crate::segments::reserve::Reserve;
 use crate::state::pool::Pool;
 use crate::topology::legs::DetachedLeg;
 
-/// Minimum number of segments of a new vdev: each write head keeps one open.
+/// Minimum number of segments of a new vdev: each write head keeps one segment open.
 const SEGMENTS_MIN: u64 = 8;
 
 /// Progress of the evacuation of a vdev.
@@ -48,7 +48,8 @@ pub struct Evacuation {
 }
 
 impl Pool {
-    /// Number of the vdev called `name`: `mirror-0` and the like, or its only disk.
+    /// Number of the vdev that `name` identifies: a vdev name such as `mirror-0`, or the only disk
+    /// of the vdev.
     ///
     /// # Errors
     /// `NoSuchDisk`; `Layout` if `name` is one of several disks of a vdev.

@@ -49,8 +49,8 @@ impl Pool {
         }
     }
 
-    /// As [`Self::note_lost`], for a record or node at this level and index of a tree. Does nothing
-    /// if `of` is `None`.
+    /// Calls [`Self::note_lost`] for the record or node at this level and index of a tree. Does
+    /// nothing if `of` is `None`.
     pub(crate) fn note_lost_in(
         &self,
         of: Option<TreeOf>,
@@ -110,8 +110,8 @@ impl Pool {
         list.parts
             .retain(|known| !is_read(known.part) || lost.contains(&(known.part, known.number)));
         self.load_damage(list);
-        // Unlike `note_lost`, this does not request a rewrite of the metadata trees: a rewrite
-        // cannot restore a part that the import could not read.
+        // Unlike `note_lost`, this function does not request a rewrite of the metadata trees: a
+        // rewrite cannot restore a part that the import could not read.
         lost.into_iter().for_each(|(part, number)| self.note_damaged_part(part, number));
     }
 }

@@ -1,10 +1,10 @@
-//! Dataset diff: finds the blocks and nodes that one version of a dataset has and another version
-//! has not, in all objects. Callers free snapshots, account for space and send changes.
+//! Dataset diff: finds the blocks and nodes, in all objects, that one version of a dataset has and
+//! another version lacks. Callers free snapshots, account for space and send changes.
 //!
 //! `diff` compares the trees of one object.
 //!
 //! A block of the object table has the tree roots of four objects. If both versions have the same
-//! block, they have the same four objects, and the diff skips these.
+//! block, they have the same four objects, and the diff skips these objects.
 //!
 //! Invariants:
 //! - results come in the order of [`Place`];
@@ -36,14 +36,16 @@ const SLOT_BLOCKS_AHEAD: usize = 32;
 pub struct DiffSpec {
     /// Objects of both versions.
     pub objects: Objects,
-    /// Tree of the version whose blocks and nodes are returned: of the volume or the object table.
+    /// Tree of the version whose blocks and nodes the diff returns: the volume's tree or the object
+    /// table.
     pub root: TreeRoot,
-    /// Version that clients see in this tree. `None`: unreadable nodes are not added to the list of
-    /// permanent errors, because no client sees the tree or because the caller adds them.
+    /// Version that clients see in this tree; the diff names it when it adds an unreadable node to
+    /// the list of permanent errors. `None`: the diff adds no node, because no client sees the tree
+    /// or because the caller adds the nodes.
     pub of: Option<TreeOf>,
     /// The tree to compare with, if any.
     pub other: Option<TreeRoot>,
-    /// As `of`, for the other tree.
+    /// Version that clients see in the other tree; used like `of`.
     pub other_of: Option<TreeOf>,
     /// Skips blocks and nodes born in this txg or earlier.
     pub after: Txg,
@@ -51,7 +53,7 @@ pub struct DiffSpec {
     pub from: Place,
     /// True if the result includes holes. With another tree: the holes of this tree where the other
     /// tree has a block. Without another tree: all holes of changed nodes. An object that only the
-    /// other version has is no hole.
+    /// other version has adds no hole.
     pub holes: bool,
 }
 
@@ -78,7 +80,7 @@ struct SlotBlock {
     /// Content of the block; `None` if the block is unreadable, or if its objects are not compared.
     own: Option<Block>,
     /// Block of the other version at the same index, with its pointer; `None` if the other version
-    /// has none, or if it is unreadable.
+    /// has no block there, or if the block is unreadable.
     beside: Option<(BlockPtr, Block)>,
     /// The comparison skips blocks born in this txg or earlier.
     after: Txg,
@@ -160,8 +162,8 @@ impl<'p> DatasetDiff<'p> {
         self.damaged() + self.kept + self.table.kept() + object > 0
     }
 
-    /// Returns the next blocks of one object, at most one leaf of them, and the nodes that end with
-    /// them. An empty list marks the end.
+    /// Returns the next blocks of one object, at most one leaf of them, and each node whose last
+    /// block is among them. An empty list marks the end.
     ///
     /// # Errors
     /// The pool is suspended. Damaged nodes are counted and skipped.
@@ -227,7 +229,8 @@ impl<'p> DatasetDiff<'p> {
         }
     }
 
-    /// Returns a block or node of the object table, with the nodes that end with it.
+    /// Returns `first`, a block or node of the object table, and the nodes that follow it in the
+    /// results before the next block.
     fn with_nodes(&mut self, first: Found) -> Vec<Found> {
         let mut found = vec![first];
         while let Some(node) = self.pending.pop_front_if(|next| next.level > 0) {
@@ -298,8 +301,8 @@ impl<'p> DatasetDiff<'p> {
                 slots.beside = self.usable(block)?.map(|block| (ptr, block));
                 if slots.beside.is_none() {
                     self.pool.note_lost_in(self.what.other_of, &ptr, (0, found.index));
-                    // The other version may share every block that is not newer than its unreadable
-                    // one.
+                    // The other version may share every block born no later than its unreadable
+                    // block.
                     slots.after = slots.after.max(ptr.birth);
                 }
             }
@@ -308,7 +311,7 @@ impl<'p> DatasetDiff<'p> {
     }
 
     /// Starts the diff of an object whose slot is in the current block of the object table; `None`
-    /// if it would find nothing.
+    /// if the diff would find nothing.
     fn begin_object(&mut self, object: ObjectId) -> Result<Option<TreeDiff<'p>>, PoolError> {
         let Some(SlotBlock { found, own: Some(own), beside, after, .. }) = &self.slots else {
             return Ok(None);
@@ -353,7 +356,7 @@ impl<'p> DatasetDiff<'p> {
     }
 }
 
-/// True if this is a stored block of the object table.
+/// True for a stored block of the object table.
 fn has_slots(found: &Found) -> bool {
     found.level == 0 && !found.ptr.is_hole()
 }

@@ -24,7 +24,8 @@ pub struct Delta {
     /// that the tree drops stay allocated for the earlier versions.
     pub born_units: i64,
     /// Units that the tree frees on behalf of a version that is being destroyed: the freeing of
-    /// that version has already passed their index, and no other version references them.
+    /// that version has already passed the index of these units, and no other version references
+    /// the units.
     pub leaving_units: i64,
     /// Units that only the newest snapshot still references, because the tree dropped them.
     pub unique_units: i64,

@@ -1,9 +1,10 @@
-//! Tree diff: finds the blocks and nodes that one tree has at an index and another tree has not.
+//! Tree diff: finds the blocks and nodes that one tree has at an index and another tree lacks
+//! there.
 //!
 //! `dataset_diff` compares all objects of a dataset.
 //!
 //! Trees are copy-on-write and a block never changes its index, so equal pointers at one index have
-//! equal subtrees. The diff skips them and reads only nodes that differ.
+//! equal subtrees. The diff skips equal subtrees and reads only nodes that differ.
 //!
 //! Invariants:
 //! - results come in block order, a node after everything below it;
@@ -53,8 +54,8 @@ pub(crate) struct TreeDiffSpec {
 #[derive(Clone, Copy)]
 enum OtherSubtree {
     Nothing,
-    /// A subtree with its level. It starts at the same block as this index, but may cover only the
-    /// first part of the range.
+    /// The root of a subtree and its level. The subtree starts at the first block of the visited
+    /// index, but may cover only the first part of its range.
     Root(BlockPtr, u8),
 }
 
@@ -101,7 +102,7 @@ pub(crate) struct TreeDiff<'p> {
     started: bool,
     stack: Vec<Frame>,
     position: u64,
-    /// Nodes visited so far. The diffs of the objects of a dataset share it.
+    /// Nodes visited so far. The diffs of the objects of a dataset share this set.
     pub(crate) met: Visited,
     /// Number of unreadable nodes. The diff skips everything below them.
     damaged: u64,
@@ -146,8 +147,8 @@ impl<'p> TreeDiff<'p> {
         self.kept
     }
 
-    /// Returns the next blocks, at most one leaf of them, and the nodes that end with them. An
-    /// empty list marks the end.
+    /// Returns the next blocks, at most one leaf of them, and each node whose last block is among
+    /// them. An empty list marks the end.
     ///
     /// # Errors
     /// The pool is suspended. Damaged nodes are counted and skipped.

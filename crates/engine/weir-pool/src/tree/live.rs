@@ -6,10 +6,10 @@
 //! Invariants:
 //! - a block that was ever shared is live while the reference table counts it
 //!   ([`Pool::part_shared`]);
-//! - any other block is live if the only index that can reference it (named in the summary) does
-//!   so, in the first version of its volume that ended after its birth (see `snapshot_chain`);
+//! - any other block is live if the index that its summary names references it, in the first
+//!   version of the volume that ended after the block's birth (see `snapshot_chain`);
 //! - the live bytes found must equal the segment's counter ([`Pool::live_in`]);
-//! - a block whose owner cannot be read may be live, and is verified and repaired as if it were.
+//! - a block with an unreadable owner may be live, and is verified and repaired like a live block.
 
 use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
@@ -73,7 +73,7 @@ pub(crate) enum Proof {
     Summary(VsegId, u64),
 }
 
-/// The live blocks of a segment that were found.
+/// Result of a search for the live blocks of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct LiveSet {
     /// Live blocks in the order of their offsets.
@@ -129,7 +129,7 @@ enum Verdict {
     Dead,
 }
 
-/// A block to verify against the half of its checksum that the summary holds.
+/// Returns a block to verify against the half of its checksum that the summary holds.
 fn unproved(entry: &SummaryEntry, of: LiveOf) -> FoundLive {
     FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
 }
@@ -161,7 +161,7 @@ impl Found {
     }
 }
 
-/// Entry of a block that has, or may have, several references.
+/// Returns a block that has, or may have, several references.
 fn shared_block(entry: &SummaryEntry) -> FoundLive {
     let of = LiveOf::Shared(address_of(entry).address());
     FoundLive { entry: *entry, proof: Proof::Half(entry.checksum), of }
@@ -171,8 +171,8 @@ fn stored_bytes(entry: &SummaryEntry) -> u64 {
     u64::from(entry.stored_units) * PACK_BYTES as u64
 }
 
-/// A pointer with the block's address only. It cannot verify the block, because a summary lacks
-/// some fields of a pointer.
+/// Returns a pointer that only locates the block. The pointer cannot verify the block, because a
+/// summary lacks some fields of a pointer.
 pub(crate) fn address_of(entry: &SummaryEntry) -> BlockPtr {
     BlockPtr {
         kind: PtrKind::Data,
@@ -202,7 +202,7 @@ fn asked(roots: &Roots, entry: SummaryEntry) -> Option<Asked> {
     Some((entry, version.root, of))
 }
 
-/// Owner of the block of the object table that has the slot of an entry's object.
+/// Returns the owner of the block of the object table in which the entry's object has its slot.
 fn in_table(entry: &SummaryEntry, of: LiveOf) -> LiveOf {
     let LiveOf::Volume { volume, birth, version, .. } = of else { return of };
     let (object, index) = (ObjectId::TABLE, ObjectSlot::block_of(entry.owner.object));
@@ -360,8 +360,8 @@ impl Pool {
         found
     }
 
-    /// Replaces, for each block of another object than the table itself, the root of the object
-    /// table by the root of the object. Reads each slot once.
+    /// In each entry of an object other than the object table, replaces the root of the table with
+    /// the root of the object. Reads each slot once.
     async fn find_object_roots(&self, entries: Vec<Asked>, found: &mut Found) -> Vec<Asked> {
         let is_of_table = |(entry, ..): &Asked| entry.owner.object == ObjectId::TABLE;
         if entries.iter().all(is_of_table) {
@@ -443,8 +443,8 @@ impl Pool {
     }
 
     /// Separates blocks with reference counts, which are live, from blocks to look up in their
-    /// owners' trees. The table is checked first, because the index that the summary names may have
-    /// dropped the block while other indexes reference it.
+    /// owners' trees. The reference table is checked first, because the index that the summary
+    /// names may have dropped the block while other indexes reference it.
     async fn part_shared(
         &self,
         mut entries: Vec<SummaryEntry>,
@@ -486,8 +486,9 @@ impl Pool {
     /// Returns the live blocks of a segment and its summaries; an empty set for a segment that is
     /// free. `roots` returns the newest trees of all datasets.
     ///
-    /// The live bytes found must equal the segment's counter, unless a write-out changed either
-    /// during the search. In a damaged pool they may be fewer, and a recount corrects the counter.
+    /// The live bytes found must equal the segment's counter, unless a write-out ran during the
+    /// search. In a damaged pool the live bytes may be fewer than the counter, and a recount
+    /// corrects the counter.
     ///
     /// # Errors
     /// The pool is suspended. The result counts unreadable owners and summaries.

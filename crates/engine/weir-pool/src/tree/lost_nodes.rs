@@ -3,11 +3,11 @@
 //! Tree changes are in `txg::apply_nodes`, the recount that corrects counters in `damage::recount`.
 //!
 //! Invariants (docs/decisions/0015 explains damage markers):
-//! - only [`ErrorKind::Data`] makes damage; missing disks make none;
+//! - only an [`ErrorKind::Data`] error counts as damage; an error of a missing disk does not;
 //! - a marker is at a lower level than the node it names, and a root is never a marker;
 //! - a node that holds markers was born after [`Pool::damaged_since`];
-//! - counters keep two kinds of blocks until a recount finds them unreferenced: those below a node
-//!   that was unreadable when it was freed, and the unreadable node itself once no marker names it.
+//! - until a recount, counters include two kinds of unreferenced blocks: blocks below a node that
+//!   was unreadable when it was freed, and an unreadable node that no marker names any more.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -23,13 +23,14 @@ use crate::state::lost_nodes::{DiskAddress, Marker, Unreadable};
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::{Tree, slot_of};
 
-/// Maximum number of nodes that resolving one damage marker may read. In a tree in which damage hit
-/// every level, one after the other, resolving needs 21. The bound ends cycles of markers.
+/// Maximum number of nodes that resolving one damage marker may read. If damage hit each level of a
+/// tree in turn, resolving reads 21 nodes. The bound ends cycles of markers.
 const STEPS_MAX: usize = 64;
 
 impl Pool {
     /// Txg in which a change first found an unreadable tree node. From then on trees may have
-    /// damage markers and counters may be too high, until a recount finds no more of either.
+    /// damage markers and counters may be too high, until a recount finds neither a marker nor a
+    /// wrong counter.
     pub fn damaged_since(&self) -> Option<Txg> {
         let since = self.lost_nodes.since.load(Ordering::Acquire);
         (since > 0).then_some(Txg(since))
@@ -87,7 +88,7 @@ impl Pool {
     }
 
     /// Byte offset of a block's stored data on each disk of its vdev, for tests and for
-    /// administrators who inspect disks. For raidz it is the offset in the segment area.
+    /// administrators who inspect disks. For raidz, the result is the offset in the segment area.
     ///
     /// # Errors
     /// As [`Pool::read_block`].
@@ -120,9 +121,9 @@ impl Tree<'_> {
     ///
     /// A change below an unreadable node writes a new node in its place and fills it with *damage
     /// markers*. A marker is a pointer that names the old node and represents the old node's
-    /// contents at the marker's index. The old block is kept. The change thus commits, and its
-    /// neighbours are explicit damage. They recover as soon as any leg has the old node again,
-    /// because each read through a marker retries it.
+    /// contents at the marker's index. The old block is kept. So the change can commit. Its
+    /// unchanged neighbours become readable again as soon as any leg has the old node, because each
+    /// read through a marker tries to read the old node.
     ///
     /// # Errors
     /// `Damaged` if the named node is still unreadable.
@@ -155,8 +156,8 @@ impl Tree<'_> {
         Ok(ptr)
     }
 
-    /// As [`Self::resolve`], for traversals that find many markers: tries each unreadable node
-    /// once.
+    /// Resolves a pointer as [`Self::resolve`] does, but tries each unreadable node once; for
+    /// traversals that find many markers.
     pub(crate) async fn resolve_known(
         &self,
         ptr: BlockPtr,
@@ -178,8 +179,8 @@ impl Tree<'_> {
         found
     }
 
-    /// Returns each pointer of a node of `level` as stored, which may be a damage marker, and as
-    /// resolved by [`Self::resolve`].
+    /// Returns each pointer of a node of `level` twice: as stored (possibly a damage marker), and
+    /// as [`Self::resolve`] resolves it.
     pub(crate) async fn children(
         &self,
         (of, node): (&BlockPtr, &Block),
@@ -260,7 +261,7 @@ impl Tree<'_> {
                     Ok(Marker::None)
                 };
             }
-            // Skip older nodes: a node with markers is younger than the first damage and than the
+            // Skip older nodes: a node with markers was born after the first damage and after the
             // nodes that its markers name.
             let since = self.pool.damaged_since().unwrap_or(Txg(u64::MAX));
             let is_young = ptr.birth >= since && of.is_none_or(|(of, _)| ptr.birth > of.birth);

@@ -47,7 +47,7 @@ pub struct OwnPlace {
     pub tree: MetadataTree,
     /// Level of the node; 0: a block.
     pub level: u8,
-    /// Index of the node or block among those of its level.
+    /// Index of the node or block in its level.
     pub index: u64,
     /// Vdev of each copy, and the byte offset on each disk of a mirror.
     pub copies: [Option<(u16, u64)>; 3],
@@ -167,10 +167,10 @@ impl Segments {
         inner.lost.iter().map(blocks).collect()
     }
 
-    /// Lowers the live bytes of each root segment to those in `of_roots`, which a txg that rewrote
-    /// all metadata trees has counted. The difference is the space of blocks below lost nodes.
-    /// Changes nothing while parts of the segment table or of the remap tree are unreadable,
-    /// because their blocks are unknown.
+    /// Lowers the live bytes of each root segment to its value in `of_roots`, counted by a txg that
+    /// rewrote all metadata trees. The difference is the space of blocks below lost nodes. Changes
+    /// nothing while parts of the segment table or of the remap tree are unreadable, because the
+    /// blocks of these parts are unknown.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -237,9 +237,9 @@ impl Pool {
         }
     }
 
-    /// Lists disks that are missing or out of use, in vdevs that hold segments. They may hold data
-    /// that is unreadable on other disks. A stale disk is not listed: reads already tried it as a
-    /// last resort.
+    /// Lists disks that are missing or out of use, in vdevs that hold segments. Such a disk may
+    /// hold data that is unreadable on other disks. Omits stale disks, because reads already tried
+    /// them as a last resort.
     pub fn missing_legs(&self) -> Vec<String> {
         let legs = self.vdevs.with_segments().flat_map(|vdev| &vdev.legs);
         legs.filter(|leg| leg.usable().is_none()).map(|leg| leg.path().to_owned()).collect()

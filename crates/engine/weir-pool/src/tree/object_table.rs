@@ -32,8 +32,8 @@ impl Pool {
         found.map_or(Ok(TreeRoot::EMPTY), |(ptr, block)| self.root_in_slot(&ptr, &block, object))
     }
 
-    /// Reads a block of the object table and validates its slots. Zeros if the table has no such
-    /// block.
+    /// Reads a block of the object table and validates its slots. Returns zeros if the table has no
+    /// such block.
     ///
     /// # Errors
     /// `Damaged`: the block or a node above it cannot be read, or a slot is invalid.

@@ -6,7 +6,7 @@
 //! The order is by object, then by block. A block of the object table comes after the four objects
 //! whose slots it holds, and a node of the table after everything below it.
 //!
-//! Invariant: a place divides each object at one block: the blocks before it precede the place.
+//! Invariant: in each object, one block separates the blocks before a place from the other blocks.
 
 use weir_base::ObjectId;
 use weir_format::OBJECT_SLOTS_PER_BLOCK;
@@ -50,9 +50,9 @@ impl Place {
         Self { object: ObjectId(object), block: 0 }
     }
 
-    /// Returns the block of an object that this place divides: the blocks and nodes of the object
-    /// that end at or before it precede this place. A block of the object table does not precede
-    /// this place while one of its four objects does not.
+    /// Returns the end of the part of an object that precedes this place: the blocks and nodes of
+    /// the object that end at or before the returned block precede the place. A block of the object
+    /// table precedes the place only if all of its four objects do.
     pub fn within(self, object: ObjectId, objects: Objects) -> u64 {
         match (self, objects) {
             (Self::END, _) => u64::MAX,

@@ -33,8 +33,8 @@ use crate::tree::snapshot_chain::{SharedBirths, end_of};
 /// reference.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EarlierSnapshots {
-    /// Blocks that the earlier versions also reference. These stay allocated when the tree drops
-    /// them.
+    /// Blocks that the earlier versions also reference. When the tree drops such blocks, they stay
+    /// allocated.
     pub held: SharedBirths,
     /// Last txg of the newest earlier version, even if that version is being destroyed.
     pub newest: Txg,
@@ -43,7 +43,7 @@ pub struct EarlierSnapshots {
     /// Blocks born in this txg or earlier were inherited from the origin's snapshot chain.
     pub inherits: Txg,
     /// Size of the volume in records. No write goes beyond the end, so the part of an unreadable
-    /// node beyond it has only holes. `None` for a tree without an end.
+    /// node beyond the end has only holes. `None` for a tree without an end.
     pub records: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ pub enum Leaf {
     Node(BlockPtr, Block),
     /// No leaf exists: all blocks that it would contain are holes.
     Hole,
-    /// The tree has no nodes; this is the pointer of its only block.
+    /// The tree has no nodes. The variant contains the pointer of the tree's only block.
     Root(BlockPtr),
     /// A node on the path is not cached and must be read first.
     Unknown,
@@ -226,7 +226,7 @@ impl<'a> Tree<'a> {
         self.root.height
     }
 
-    /// Calls `found` for every block of a range that is not a hole, in order, until it returns
+    /// Calls `found` for every block of a range that is not a hole, in order, until `found` returns
     /// false. A hole of any size takes one step.
     ///
     /// # Errors
@@ -240,8 +240,8 @@ impl<'a> Tree<'a> {
         self.scan_all(range, None, found).await
     }
 
-    /// As [`Self::scan`], but calls `damaged` for each range of blocks below an unreadable node,
-    /// and stops if it returns false.
+    /// Scans as [`Self::scan`] does, but calls `damaged` for each range of blocks below an
+    /// unreadable node, and stops if `damaged` returns false.
     ///
     /// # Errors
     /// Any error except damage.
@@ -279,7 +279,8 @@ impl<'a> Tree<'a> {
     /// [`Version`](crate::Version)); for checks. Returns the number of unreadable nodes and skips
     /// everything below them.
     ///
-    /// Visits a lost node once, even if several damage markers name it: the node keeps its space.
+    /// Visits a lost node once, even if several damage markers name it, because the node occupies
+    /// its space once.
     #[boxed(?Send)]
     pub async fn walk(
         &self,
@@ -290,7 +291,7 @@ impl<'a> Tree<'a> {
         self.walk_replaced(held, freed_to, AlsoWalked::default(), visit).await
     }
 
-    /// As [`Self::walk`]; also visits or returns what `also` requests.
+    /// Walks as [`Self::walk`] does, with the options in `also`.
     pub(crate) async fn walk_replaced(
         &self,
         held: &SharedBirths,
@@ -442,8 +443,8 @@ impl<'a> Tree<'a> {
         Ok(nodes)
     }
 
-    /// Finds the last block that is not a hole. An unreadable node counts as full: if it is the
-    /// last, the result is the last block of its range.
+    /// Finds the last block that is not a hole. An unreadable node counts as full: if such a node
+    /// is the last, the result is the last block of its range.
     #[boxed(?Send)]
     pub async fn last_block(&self) -> Result<Option<u64>, PoolError> {
         let (mut ptr, mut base) = (self.root.ptr, 0);

@@ -4,8 +4,8 @@
 //! Names and other properties are in weir-dataset, traversals of trees in `radix_tree` and `diff`.
 //!
 //! Invariants:
-//! - versions are in txg order; a version that is being destroyed counts, at each index, until its
-//!   block there is freed;
+//! - versions are in txg order; at each index, a version that is being destroyed counts until its
+//!   block at that index is freed;
 //! - at most one version of a chain is partly freed;
 //! - a version that a rollback returned to is freed after all newer versions.
 
@@ -29,7 +29,7 @@ pub(crate) fn end_of(level: u8, index: u64) -> u64 {
 pub struct Version {
     /// Last txg in the version; [`Self::HEAD`] for the head.
     pub txg: Txg,
-    /// Root of the tree of this version: of the volume or of the object table.
+    /// Root of this version's tree: the tree of the volume, or the object table.
     pub root: TreeRoot,
     /// Blocks before this place are already freed.
     pub freed_to: Place,
@@ -84,8 +84,9 @@ impl SnapshotChain {
 pub struct SharedBirths {
     /// Earlier versions reference blocks born in this txg or earlier.
     pub until: Txg,
-    /// Set if a version is partly freed: a later txg and a block index. The version still
-    /// references blocks after that index that were born in that txg or earlier.
+    /// Set if a version is partly freed: the version's txg, which is later than `until`, and a
+    /// block index. The version still references blocks after that index that were born in that txg
+    /// or earlier.
     pub leaving: Option<(Txg, u64)>,
 }
 
@@ -99,7 +100,7 @@ impl SharedBirths {
         }
     }
 
-    /// Adds all blocks born in a txg or earlier, regardless of the versions.
+    /// Adds all blocks born in txg `until` or earlier, regardless of the versions.
     pub fn hold(&mut self, until: Txg) {
         self.until = self.until.max(until);
         self.leaving = self.leaving.filter(|(txg, _)| *txg > until);
@@ -114,7 +115,8 @@ impl SharedBirths {
         }
     }
 
-    /// As [`Self::at`], for everything below a node as well.
+    /// Returns a txg such that, at a node and at every index below the node, earlier versions
+    /// reference all blocks born in this txg or earlier.
     pub(crate) fn below(&self, level: u8, index: u64) -> Txg {
         match self.leaving {
             Some((txg, freed_to))
@@ -148,8 +150,8 @@ pub struct LostOwners {
 }
 
 impl Roots {
-    /// Adds a chain, with the datasets that wrote its blocks. The txg of a dataset is the last
-    /// birth txg of the blocks that it wrote for this chain.
+    /// Adds a chain, with the datasets that wrote its blocks. `owners` pairs each dataset with the
+    /// last birth txg of the blocks that the dataset wrote for this chain.
     pub fn add(
         &mut self,
         chain: SnapshotChain,
@@ -186,7 +188,7 @@ impl Roots {
     }
 
     /// Finds the version to check for a block of this owner and birth, and its volume. If any
-    /// version references the block, this one does.
+    /// version references the block, the returned version does.
     pub(crate) fn version_of(
         &self,
         owner: &BlockOwner,

@@ -23,7 +23,7 @@ use crate::tree::radix_tree::Tree;
 pub struct Traced {
     /// Level of the node; 0 is the record itself.
     pub level: u8,
-    /// Index of the node or record among those of its level.
+    /// Index of the node or record in its level.
     pub index: u64,
     /// Pointer at that index: a hole, the pointer to the record, or the pointer to an unreadable
     /// node.
@@ -34,8 +34,9 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Hole that contains a record beyond the end of a tree, as large as the numbering of nodes
-    /// allows: a walk in steps of [`Self::records`] needs at most 127 steps for each level.
+    /// Returns the hole that contains a record beyond the end of a tree. The hole is as large as
+    /// the numbering of nodes allows, so that a walk in steps of [`Self::records`] needs at most
+    /// 127 steps for each level.
     fn beyond(record: u64) -> Self {
         let mut levels = (0..=TreeRoot::HEIGHT_MAX).rev();
         let level = levels.find(|level| record >= TreeRoot::capacity(*level)).unwrap_or_default();
@@ -95,7 +96,8 @@ impl<'p> Tracer<'p> {
         if record >= TreeRoot::capacity(root.height) {
             return Ok(Traced::beyond(record));
         }
-        // The map has more nodes than any path with its table: drop the nodes of other records.
+        // The map has more nodes than the path to a slot and the path to a record together: drop
+        // the nodes of earlier records.
         if self.path.len() > 4 * usize::from(TreeRoot::HEIGHT_MAX) {
             self.path.clear();
         }

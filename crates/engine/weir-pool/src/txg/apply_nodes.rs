@@ -5,8 +5,8 @@
 //! Invariants:
 //! - blocks that a changed tree no longer references are freed, unless earlier versions of the
 //!   volume also reference them;
-//! - an unreadable node is kept, and markers that name it take its place. After an unreadable node
-//!   in a metadata tree, the next commit rewrites all metadata trees from RAM.
+//! - an unreadable node is kept, and markers that name it take its place. If a node of a metadata
+//!   tree is unreadable, the next commit rewrites all metadata trees from RAM.
 
 use std::pin::Pin;
 
@@ -137,7 +137,7 @@ impl Apply<'_, '_, '_> {
         Ok((old, node))
     }
 
-    /// Number of slots of a node whose range begins before the end of the volume.
+    /// Number of slots in a node that begin before the end of the volume.
     fn slots_in_use(&self, level: u8, index: u64) -> usize {
         let Some(records) = self.past.records else { return NODE_FANOUT };
         let (first, each) = (index.saturating_mul(span(level)), span(level - 1));
@@ -145,8 +145,9 @@ impl Apply<'_, '_, '_> {
         slots.min(NODE_FANOUT as u64) as usize
     }
 
-    /// If the node that damage markers name is readable again: replaces the markers by its
-    /// pointers. Markers beyond the end of the volume, which older releases wrote, become holes.
+    /// If the node that damage markers name is readable again: replaces the markers with the
+    /// pointers in that node. Markers beyond the end of the volume, which older releases wrote,
+    /// become holes.
     async fn graft(
         &mut self,
         node: &mut [u8; BLOCK_BYTES],
@@ -198,7 +199,7 @@ impl Apply<'_, '_, '_> {
         }
     }
 
-    /// As [`Self::note_leak`], for an unreadable part that this txg frees in the volume. Also
+    /// Calls [`Self::note_leak`] for an unreadable part that this txg frees in the volume, and
     /// reports the loss for snapshots that reference the part.
     fn note_freed(
         &self,
@@ -227,8 +228,8 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// Applies changes to the leaf at `base`. This separate function reads nothing below the leaf;
-    /// most slots of a tree are in leaves.
+    /// Applies changes to the leaf at `base`. Most slots of a tree are in leaves, and a leaf needs
+    /// no reads below it, so this function is not async.
     fn change_leaf(
         &mut self,
         of: &BlockPtr,
@@ -270,7 +271,7 @@ impl Apply<'_, '_, '_> {
         Ok(())
     }
 
-    /// True if a change replaces `old` with a partial record that refers to it.
+    /// True if a change replaces `old` with a partial record that refers to `old`.
     fn is_replaced(&self, old: &BlockPtr, change: &Change) -> bool {
         let NewContents::Pointer(new) = &change.to else { return false };
         self.tree.pool.bug != PlantedBug::ReplacedFreed

@@ -39,15 +39,15 @@ use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind};
 use crate::txg::write_out::WriteOut;
 
 /// Minimum number of copies of the bootstrap table in a commit. Two copies are in one root segment;
-/// a root segment with a third copy stores a third copy of the table there. With two copies, a bad
-/// sector loses no part of the pool, even on a single disk.
+/// if the root segment has a third copy, the table has one too. With two copies, a bad sector loses
+/// no part of the pool, even on a single disk.
 const BOOTSTRAP_COPIES: usize = 2;
-/// A commit rewrites the metadata trees if there are at least this many sealed root segments and
-/// more than half of their space is dead. The cleaner never processes root segments, and the trees
-/// take a few MiB at most.
+/// A commit rewrites the metadata trees if at least this many root segments are sealed and more
+/// than half of their space is dead. The cleaner never processes root segments, and the trees take
+/// a few MiB at most.
 const ROOT_SEGMENTS_MAX: usize = 4;
-/// The same number while few segments are free: the space of each root segment is reclaimed soon,
-/// because only root segments that die make room for further ones.
+/// The same limit while few segments are free. Only dead root segments make room for new ones, so
+/// this lower limit reclaims each root segment soon.
 const ROOT_SEGMENTS_MAX_IF_FULL: usize = 1;
 
 /// State of the datasets in the txg to be committed.
@@ -231,7 +231,7 @@ impl Pool {
         };
         if self.zero_damaged_slots(committed, |slot| slot.is_torn).await {
             // A power cut may tear the claim on the same disk. Without this flush that disk would
-            // have two damaged slots in a row, and an import of it alone would be refused.
+            // have two damaged slots in a row, and an import of that disk alone would be refused.
             self.flush_all().await.map_err(|error| self.poison(&error))?;
         }
         let alive = self.vdevs.in_service().try_for_each(Vdev::check_alive);
@@ -241,7 +241,7 @@ impl Pool {
         self.committed.lock().txg = txg;
         if self.zero_damaged_slots(txg, |_| true).await {
             // Flush before the first row is written: that row may overwrite rows of the txgs that a
-            // forced import abandoned, whose uberblocks must not be found again.
+            // forced import abandoned, so no later import may find the uberblocks of those txgs.
             self.flush_all().await.map_err(|error| self.poison(&error))?;
         }
         Ok(())
@@ -265,8 +265,8 @@ impl Pool {
     }
 
     /// Records ring slots, each with its leg, that are damaged or have the uberblock of a txg that
-    /// a forced import abandoned. `seen`: the newest txg when they were found.
-    /// A power cut tore the slots `torn` while another disk got the uberblock.
+    /// a forced import abandoned. `seen`: the newest txg when the slots were found. A power cut
+    /// tore the slots `torn` while another disk got the uberblock.
     pub(crate) fn note_damaged_slots(
         &self,
         found: impl Iterator<Item = (Guid, u64)>,
@@ -305,9 +305,9 @@ impl Pool {
         futures_util::future::join_all(flushes).await.into_iter().collect()
     }
 
-    /// Returns the legs that the uberblock lists as stale, then those listed as unconfirmed.
-    /// Detached legs are listed as stale too, the most recent first, because an old label may still
-    /// name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
+    /// Returns the legs that the uberblock lists as stale, then the legs that it lists as
+    /// unconfirmed. Detached legs are listed as stale too, the most recent first, because an old
+    /// label may still name them. The lists hold at most [`STALE_LEGS_MAX`] legs together.
     ///
     /// If the log is on a failed log vdev, the leg that failed last is not listed. Nothing was
     /// logged after the failure of that leg, and the leg has the only durable copy of the log.

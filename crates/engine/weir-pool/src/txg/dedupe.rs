@@ -4,9 +4,9 @@
 //! reference counts in `segments::reference_counts`.
 //!
 //! Invariants:
-//! - dedupe shares a block only after it compared the stored bytes: with a copy in the cache, which
-//!   holds written or verified bytes, or with the bytes on disk, which blocks of the current txg
-//!   have not reached;
+//! - dedupe shares a block only after a comparison with its bytes: with its copy in the cache,
+//!   which holds written or verified bytes, or with its bytes on disk, unless the current txg wrote
+//!   the block;
 //! - dedupe shares no block after a read or a scrub found no good copy of it, even if the cache has
 //!   the content: dedupe stores the content again;
 //! - if an index entry fails for any reason, dedupe stores the block.
@@ -180,8 +180,8 @@ impl WriteOut<'_> {
         Ok(ptrs)
     }
 
-    /// Makes the record a reference to the block that the index names if that block was verified as
-    /// `right`. Otherwise stores the record.
+    /// If the block that the index names was verified as `right`, adds a reference to that block.
+    /// Otherwise stores the record.
     async fn share_or_store(
         &mut self,
         owner: BlockOwner,

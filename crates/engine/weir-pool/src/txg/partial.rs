@@ -29,9 +29,9 @@ const CHAIN_MAX: usize = 8;
 /// The known blocks of a record.
 ///
 /// A partial record points to the record that it replaced, and that record stays allocated: if a
-/// disk or a part of the segment table returns, its bytes are readable again. Reads then use these
-/// bytes, because the checksum proves that they are the lost bytes. Once the partial record is
-/// rewritten or freed, a recount frees the replaced record.
+/// missing disk or a lost part of the segment table returns, the bytes of the replaced record are
+/// readable again. Reads then use these bytes, because the checksum proves that they are the lost
+/// bytes. Once the partial record is rewritten or freed, a recount frees the replaced record.
 #[derive(Clone, Debug)]
 pub struct PartialRecord {
     blocks: Vec<Option<Block>>,
@@ -149,8 +149,8 @@ impl Pool {
             };
             let older = match older {
                 Ok(older) => older,
-                // This also happens if the segment was freed: then no tree refers to the replaced
-                // record.
+                // This error also occurs if the segment was freed: then no tree refers to the
+                // replaced record.
                 Err(error) if error.kind() == ErrorKind::Data => return Err(self.part_lost()),
                 Err(error) => return Err(error),
             };
@@ -179,7 +179,7 @@ impl Pool {
     /// `is_it` returns true.
     ///
     /// # Errors
-    /// As [`Self::read_block`], of a partial record.
+    /// As [`Self::read_block`], if a partial record cannot be read.
     #[boxed(?Send)]
     pub(crate) async fn find_replaced(
         &self,
@@ -200,7 +200,8 @@ impl Pool {
         Ok(None)
     }
 
-    /// Handles a partial record that left a tree: a recount frees the record that it replaced.
+    /// Handles a partial record that a tree dropped: requests a recount, which frees the replaced
+    /// record.
     pub(crate) fn note_partial_gone(&self, ptr: &BlockPtr, txg: Txg) {
         if ptr.is_partial() {
             self.note_lost_node(txg);

@@ -7,8 +7,8 @@
 //! - a block may cross buffers but never segments;
 //! - after its last block in a segment, a txg appends a summary of the blocks it wrote there. Root
 //!   segments have no summaries, because the cleaner never touches them;
-//! - the block of a new pointer may not be on disk before [`WriteOut::finish`]; until then readers
-//!   get it from the txg's dirty tables (weir-dataset).
+//! - before [`WriteOut::finish`], the block of a new pointer is not always on disk, so readers get
+//!   the block from the txg's dirty tables (weir-dataset).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl WriteOut<'_> {
         Ok(ptr)
     }
 
-    /// As [`Self::store`], without adding the blocks to the cache.
+    /// Stores the packed form of a record as [`Self::store`] does, but adds no blocks to the cache.
     pub(crate) async fn store_uncached(
         &mut self,
         (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
@@ -184,7 +184,7 @@ impl WriteOut<'_> {
     }
 
     /// Frees the block of a replaced committed pointer if no other pointer references the block.
-    /// The counters include the freed space at the latest when the write-out finishes.
+    /// The counters reflect the freed space when the write-out finishes, or earlier.
     pub fn free(&mut self, ptr: &BlockPtr) {
         if ptr.is_hole() {
             return;
@@ -546,7 +546,7 @@ impl WriteOut<'_> {
         self.wait_writes().await
     }
 
-    /// As [`Self::finish`], for blocks that the cleaner moved.
+    /// Does the same as [`Self::finish`] for blocks that the cleaner moved.
     pub(crate) async fn finish_clean(&mut self) -> Result<(), PoolError> {
         self.close_rows(SegmentClass::Clean).await?;
         self.wait_writes().await

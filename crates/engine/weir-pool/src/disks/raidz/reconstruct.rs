@@ -150,9 +150,9 @@ impl Vdev {
         })
     }
 
-    /// Sets of strips that may be wrong or were not read in a slice, most likely first: the unread
-    /// strips alone, then each set of `parity` strips that contains the unread ones and a wanted
-    /// strip.
+    /// Returns sets of strips of a slice that may be wrong or were not read, the most likely set
+    /// first: the unread strips alone, then each set of `parity` strips that contains the unread
+    /// ones and a wanted strip.
     fn choices(&self, rows: &Rows, reading: &Reading) -> Vec<Vec<usize>> {
         let unknown = reading.unknown();
         let Some(more) = rows.parity.checked_sub(unknown.len()) else { return Vec::new() };
@@ -198,7 +198,7 @@ impl Vdev {
         self.damaged(at)
     }
 
-    /// Rewrites the wanted bytes that were reconstructed and differ from those on their legs.
+    /// Rewrites the wanted bytes that were reconstructed and differ from the bytes on their legs.
     pub(super) async fn heal_slice(
         &self,
         rows: &Rows,
