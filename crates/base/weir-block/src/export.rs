@@ -54,8 +54,8 @@ pub trait Export: Send + Sync + 'static {
     /// Size in bytes. A connection keeps the size that it received in its handshake.
     fn size_bytes(&self) -> u64;
 
-    /// Preferred alignment and granularity of requests, a power of two from 512 bytes to 32 MiB. A
-    /// write that is not aligned to it must first read the adjacent data.
+    /// Preferred alignment and granularity of requests, a power of two from 512 bytes to 32 MiB.
+    /// Before a write that is not aligned to it, the storage must read the adjacent data.
     fn block_bytes_preferred(&self) -> u32;
 
     /// True if the export refuses writes.

@@ -157,8 +157,8 @@ mod tests {
         .await;
     }
 
-    // Regression: the waker of a task waited for a free entry in a queue of 64 entries if another
-    // thread called it. Two threads that each woke more tasks of the other waited forever.
+    // Regression: a waker that another thread called waited for a free entry in a queue of 64
+    // entries. Two threads that each woke more than 64 tasks of the other thread waited forever.
     #[test]
     fn two_threads_wake_many_tasks_of_each_other() {
         const TASKS: usize = 200;
