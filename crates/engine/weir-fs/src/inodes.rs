@@ -1,7 +1,8 @@
 //! Inodes in memory, each with its lock.
 //!
-//! A lock is held while the operation reads blocks, as the Linux VFS does. An operation locks
-//! directories before the inodes in them. Operations on two directories hold the rename lock.
+//! An operation holds the locks of inodes while it reads blocks, as the Linux VFS does. An
+//! operation locks directories before the inodes in them. Operations on two directories hold the
+//! rename lock.
 //!
 //! Invariants:
 //! - a used inode in memory equals the newest inode in the dataset, unless a task holds its lock;
@@ -72,7 +73,7 @@ impl CachedInode {
     }
 }
 
-/// An inode whose lock the holder has for writing.
+/// An inode, with its lock held for writing.
 pub(crate) struct LockedInode {
     pub(crate) cached: Arc<CachedInode>,
     pub(crate) slot: OwnedRwLockWriteGuard<Slot>,
@@ -136,7 +137,7 @@ type Shard = Mutex<HashMap<ObjectId, Arc<CachedInode>>>;
 /// The inodes in memory.
 pub(crate) struct InodeCache {
     shards: Vec<Shard>,
-    /// Maximum number of inodes in a part before it evicts the unused ones.
+    /// Maximum number of inodes in a part. A part that is full evicts its unused inodes.
     shard_inodes_max: AtomicUsize,
     /// Number of open handles.
     opens: AtomicUsize,
@@ -199,7 +200,7 @@ impl InodeCache {
         inode.opens.fetch_sub(1, Ordering::AcqRel) - 1
     }
 
-    /// Returns an inode. Evicts others that no task uses if there are too many.
+    /// Returns an inode. If too many inodes are in memory, evicts the inodes that no task uses.
     pub(crate) fn get(&self, number: ObjectId) -> Arc<CachedInode> {
         let shard = self.shards.get((number.0 as usize) % SHARDS).expect("a valid part");
         let mut shard = shard.lock();

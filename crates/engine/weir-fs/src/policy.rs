@@ -17,7 +17,7 @@ pub enum AtimePolicy {
     On,
 }
 
-/// Time of the last read that the inode in the dataset lacks.
+/// Times of reads of an inode, while the inode in the dataset has an older atime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadTime {
     pub(crate) newest: TimeStamp,
@@ -28,7 +28,7 @@ pub(crate) struct ReadTime {
 /// Limits of the freeing of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeingLimits {
-    /// Maximum number of records of a file that is freed at once.
+    /// A file with at most this number of records is freed at once.
     pub at_once: u64,
     /// Maximum number of records that a background task frees in one txg.
     pub part: u64,

@@ -61,12 +61,13 @@ impl DraftNode {
         self.is_freed
     }
 
-    /// Changed records, and true for those with data.
+    /// Changed records, each with true if it has data.
     pub(crate) fn changed_records(&self) -> impl Iterator<Item = (u64, bool)> {
         self.records.iter().map(|(record, content)| (*record, content.is_some()))
     }
 
-    /// True if the draft made a range with this record a hole. A later write is in `records`.
+    /// True if the draft made a range with this record a hole. Later writes of the record are in
+    /// `records`.
     pub(crate) fn is_punched(&self, record: u64) -> bool {
         self.holes.iter().any(|hole| hole.contains(&record))
     }
@@ -154,7 +155,8 @@ impl<'a> Draft<'a> {
         Ok(&mut node.inode)
     }
 
-    /// Returns an inode to change a field that is no change for clients, such as the atime.
+    /// Returns an inode to change a field whose change clients do not see, such as the atime. Sets
+    /// neither the ctime nor the change number.
     pub(crate) async fn change_silently(
         &mut self,
         number: ObjectId,
@@ -255,8 +257,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Replaces a record. `blocks`: as many blocks as a record has. Returns after adding the change
-    /// to the draft; a record of zeros becomes a hole.
+    /// Replaces a record in the draft. `blocks`: as many blocks as a record has. A record of zeros
+    /// becomes a hole.
     pub(crate) async fn set_record(
         &mut self,
         number: ObjectId,
@@ -298,8 +300,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Takes the inodes after the operation out of the draft; `None` for a number that became
-    /// unused.
+    /// Takes the changed inodes out of the draft, with their new content; `None` for a number that
+    /// became unused.
     pub(crate) fn take_inodes(
         &mut self,
     ) -> impl Iterator<Item = (ObjectId, Option<(RecordSize, Inode)>)> {
@@ -356,7 +358,7 @@ pub(crate) fn first_change(txg: Txg) -> u64 {
     txg.0.saturating_mul(CHANGES_PER_TXG)
 }
 
-/// Number of the records of a file of `bytes` bytes.
+/// Number of records of a file of `bytes` bytes.
 pub(crate) fn records_in(size: RecordSize, bytes: u64) -> u64 {
     bytes.div_ceil(size.bytes() as u64).min(TreeRoot::BLOCKS_MAX)
 }

@@ -21,7 +21,7 @@ fn is_day_later(now: TimeStamp, then: TimeStamp) -> bool {
 }
 
 impl Filesystem {
-    /// Sets the rule for reads that begin later.
+    /// Sets the atime rule for reads that begin later.
     pub fn set_atime_policy(&self, policy: AtimePolicy) {
         *self.atime.lock() = policy;
     }

@@ -27,7 +27,7 @@ pub struct Attributes {
     pub file_type: FileType,
     /// Permission bits, set-id bits and sticky bit.
     pub permissions: u32,
-    /// Number of names; of a directory, its subdirectories and 2.
+    /// Number of names; for a directory, the number of its subdirectories plus 2.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,

@@ -155,7 +155,7 @@ impl Filesystem {
                 _ => {}
             }
         }
-        // The largest items of the area, and the head of an item.
+        // Space that the attribute needs in the area: the head of the item, the name and the value.
         let needed = 4 + name.len() + value.map_or(0, <[u8]>::len);
         let may_need_object = value.is_some() && inode.attributes.0 == 0;
         let may_need_object = may_need_object && inode.area.encoded_bytes() + needed > Area::BYTES;
@@ -173,7 +173,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// True if the inode has an object of its own for attributes that do not fit into it.
+    /// True if the inode has an object of its own for attributes that do not fit into the inode.
     ///
     /// # Errors
     /// `Stale`.

@@ -161,7 +161,7 @@ fn reads_set_the_atime_by_the_policy() {
     pool.check();
     let pool = pool.crash();
     assert_eq!(pool.run(pool.files.attributes(file)).unwrap().atime, second.atime);
-    // A server that stops stores the rest.
+    // A server that stops stores the remaining atimes.
     pool.files.set_atime_policy(AtimePolicy::On);
     pool.run(pool.files.read(file, 0, 1)).unwrap();
     let last = pool.run(pool.files.attributes(file)).unwrap();
