@@ -71,7 +71,7 @@ pub struct DedupeEstimate {
     pub ratio_high: f64,
     /// RAM for a dedupe index of all unique records.
     pub index_bytes: u64,
-    /// One in this many contents is in the sample; 1: every content.
+    /// The sample has one of this many contents; 1: it has every content.
     pub one_in: u64,
 }
 

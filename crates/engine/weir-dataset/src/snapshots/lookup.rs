@@ -133,8 +133,8 @@ impl Engine {
     }
 }
 
-/// Pairs of each snapshot for which `goes` returns true and the next remaining version. The diff of
-/// a pair finds the blocks that were born after the previous version and that the next remaining
+/// Pairs each snapshot for which `goes` returns true with the next remaining version. The diff of a
+/// pair finds the blocks that were born after the previous version and that the next remaining
 /// version does not reference.
 fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Pair> {
     let chain = state.chain();

@@ -1,6 +1,7 @@
 //! Snapshots and clones: taking, listing, holding, destroying, rolling back, cloning, promoting.
 //!
-//! `state::snapshot` has their effect on a volume's tree; `commit::freeing` frees their blocks.
+//! `state::snapshot` has the effect of snapshots on a volume's tree; `commit::freeing` frees
+//! blocks.
 //!
 //! Invariants:
 //! - a change is committed before it is acknowledged, and one txg stores all directory entries that
@@ -201,8 +202,8 @@ impl Engine {
     }
 
     /// Snapshots of a volume, oldest first. If the neighbours of a snapshot changed, this call
-    /// counts again the space that only the snapshot references, and for that reads the nodes that
-    /// only that snapshot references.
+    /// recounts the space that only the snapshot references. The recount reads the nodes that only
+    /// this snapshot references.
     #[boxed(?Send)]
     pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>, DatasetError> {
         let volume = self.volume(volume)?;
@@ -617,8 +618,8 @@ impl Engine {
         }
         left.state = DatasetState::Destroying;
         for snapshot in &mut state.snapshots {
-            // Count this space again: blocks that the volume overwrites from now on belong to the
-            // replaced version.
+            // Recount the space that only this snapshot references: blocks that the volume
+            // overwrites from now on belong to the replaced version.
             snapshot.moment_mut().unique_units = None;
             snapshot.dirty = true;
         }

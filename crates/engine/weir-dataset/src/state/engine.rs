@@ -36,7 +36,7 @@ pub(crate) const HINT_SHARE: u64 = 5;
 /// Default upper bound of the dedupe index: 50 million blocks.
 pub(crate) const HINT_BYTES_MAX: u64 = 1 << 30;
 
-/// Options of a running engine. They are not stored.
+/// Options of a running engine, which the pool does not store.
 #[derive(Clone)]
 pub struct EngineOptions {
     /// RAM for dirty data and caches of this pool.

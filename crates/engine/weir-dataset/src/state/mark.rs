@@ -16,7 +16,7 @@ pub struct BookmarkInfo {
     pub guid: u64,
     /// Txg of the bookmark's snapshot.
     pub txg: Txg,
-    /// Time of the request for that snapshot, by the wall clock.
+    /// Time at which a client requested the bookmark's snapshot, by the wall clock.
     pub created_unix_ms: u64,
 }
 

@@ -174,7 +174,7 @@ pub(crate) struct Core {
     pub(crate) wake_committer: Notify,
     progress: parking_lot::Mutex<Progress>,
     /// Signals commit progress. `Notify` wakes waiters in FIFO order. Within a tokio runtime a
-    /// `watch` picks one at random, which would make simulations unreplayable.
+    /// `watch` picks a waiter at random, which would make simulations unreplayable.
     news: Notify,
     /// Memory of the log queues of all datasets.
     pub(crate) log_total: Arc<LogTotal>,
@@ -380,8 +380,8 @@ impl Core {
     }
 
     /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` limits the
-    /// nodes that the txg writes because of them. A reservation of their volume covers `covered`
-    /// bytes of the cost.
+    /// nodes that the txg writes because of these blocks. A reservation of the volume covers
+    /// `covered` bytes of the cost.
     pub(crate) fn admit(&self, blocks: u64, nodes: Nodes, covered: u64) -> Admission {
         self.admit_cost(blocks, nodes.cost(blocks), covered)
     }

@@ -1,6 +1,6 @@
 //! Snapshots of a volume in RAM, and their effect on its tree.
 //!
-//! `snapshots` creates and destroys them; `commit::freeing` frees their blocks.
+//! `snapshots` creates and destroys snapshots; `commit::freeing` frees their blocks.
 //!
 //! Invariants:
 //! - a volume's snapshots are ordered by time;

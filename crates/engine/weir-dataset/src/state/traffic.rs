@@ -65,7 +65,7 @@ pub struct TrafficCounts {
 }
 
 impl Traffic {
-    /// Returns the time if this request is in the sample of timed requests: one of 16.
+    /// Returns the time if this request is timed: each flush, and one of 16 reads and writes.
     pub fn begin(&self, kind: Kind) -> Option<Instant> {
         let counter = match kind {
             Kind::Read => &self.reads,

@@ -113,8 +113,9 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     /// True if a stream is being received into the volume.
     pub(crate) claimed: bool,
-    /// Requested smaller size of the volume, while the range beyond it is checked for data. During
-    /// the check, commits do not store this size, and accesses end at it.
+    /// Requested smaller size of the volume, while the engine checks the range beyond this size for
+    /// data. During the check, commits do not store this size, and accesses must end at or before
+    /// it.
     pub(crate) shrinking_to: Option<u64>,
     /// Number of records before the volume grew, until a commit stores the new size.
     pub(crate) grown_from: Option<u64>,
@@ -319,7 +320,7 @@ impl Volume {
     }
 
     /// Puts blocks into the open txg without logging them. No log queue references the blocks, so
-    /// the dirty table changes blocks that are already dirty in place.
+    /// the dirty table changes already dirty blocks in place.
     fn overwrite(&self, state: &mut State, first: u64, blocks: &[[u8; BLOCK_BYTES]]) {
         let added = (first..)
             .zip(blocks)
@@ -488,7 +489,7 @@ mod tests {
     use crate::state::engine::VolumeSpec;
 
     // Regression: during a slow commit, TRIMs created as many hole ranges as the pool had space for
-    // nodes. On a 10 TiB pool these took several GiB of memory.
+    // nodes. On a 10 TiB pool these ranges took several GiB of memory.
     #[test]
     fn trims_of_many_ranges_wait_for_a_commit() {
         let (engine, ..) = engine();

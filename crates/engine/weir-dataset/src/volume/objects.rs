@@ -32,7 +32,7 @@ enum Found {
     Tree(TreeRoot),
 }
 
-/// Origin of changes. It determines whether the log or a commit makes them durable.
+/// Origin of changes, which determines whether the log or a commit makes the changes durable.
 pub(crate) enum By {
     /// A client, without a log record. A sync waits for the commit of the txg.
     Client,
@@ -41,7 +41,8 @@ pub(crate) enum By {
     /// A record of the intent log, during an import. The import commits before a client syncs
     /// anything.
     Replay,
-    /// A received stream. With the changes, it is received up to this record of this object.
+    /// A received stream. The changes advance the position in the stream to this record of this
+    /// object.
     Stream(ObjectId, u64),
 }
 

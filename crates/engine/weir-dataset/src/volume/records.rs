@@ -276,7 +276,7 @@ impl Volume {
         Ok(Some(pool.read_record(&ptr).await?.to_vec()))
     }
 
-    /// Puts a record with all its blocks known into the open txg, for [`crate::commit::partial`].
+    /// Puts a record into the open txg, with all its blocks, for [`crate::commit::partial`].
     pub(crate) fn put_whole(&self, state: &mut State, record: u64, blocks: Vec<Block>) {
         self.put_loaded(state, record, Old::Blocks(blocks), PartialChange::Write);
     }

@@ -188,8 +188,8 @@ impl Applying {
         Ok(())
     }
 
-    /// Replaces records of an object by holes, in steps. With the last step the stream is received
-    /// up to `place`.
+    /// Replaces records of an object by holes, in steps. The last step sets the position in the
+    /// stream to `place`.
     async fn zero(
         &mut self,
         object: ObjectId,
