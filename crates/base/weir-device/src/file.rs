@@ -7,8 +7,8 @@
 //! - no read or write exceeds the length that the disk had when it was opened, and no write extends
 //!   a file that was truncated after the open;
 //! - a durable write uses a descriptor with `O_DSYNC`. The kernel then chooses the fastest method:
-//!   FUA if the disk has it, or else a flush after the write. The fallback, a write and a separate
-//!   `fdatasync`, takes twice as long.
+//!   FUA if the disk supports it, or else a flush after the write. The fallback, a write and a
+//!   separate `fdatasync`, takes twice as long.
 
 use std::fs::{File, OpenOptions};
 use std::io;

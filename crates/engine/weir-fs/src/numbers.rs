@@ -72,7 +72,7 @@ impl Numbers {
                 return Ok(number);
             }
         }
-        // Without a hint, use the first run of which no number is used.
+        // Without a free number near the hint, use the first run without a used number.
         let start = self.newest_run.max(RUN);
         for from in [start, RUN] {
             if let Some(number) = self.find_in(from..OBJECTS_MAX, true, reads).await? {

@@ -23,7 +23,7 @@ pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Target of a symbolic link, from the block that has it; `None` if the target is damaged.
+/// Target of a symbolic link, decoded from its block; `None` if the target is damaged.
 pub(crate) fn long_target(inode: &Inode, block: Option<&Block>) -> Option<Vec<u8>> {
     let bytes = usize::try_from(inode.size).ok().filter(|bytes| *bytes <= TARGET_BYTES_MAX)?;
     let (target, rest) = block?.split_at_checked(bytes)?;
