@@ -20,7 +20,7 @@ pub const NAME_BYTES_MAX: usize = 200;
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum size of the queued log data of one object in a dataset with many objects. The reason is
-/// the one of [`LOG_QUEUED_BYTES_MAX`].
+/// the same as for [`LOG_QUEUED_BYTES_MAX`].
 pub const OBJECT_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum size of the queued namespace changes of a dataset. Each sync logs all of these changes

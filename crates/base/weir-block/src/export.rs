@@ -5,7 +5,7 @@
 //! Invariants:
 //! - offsets and lengths passed to an [`Export`] are multiples of 512 bytes and lie inside the
 //!   [`Export::size_bytes`] that the connection got at its start; a length is never 0;
-//! - the `try_` calls neither block nor wait. With them the task of the session serves most
+//! - the `try_` calls neither block nor wait. With these calls the task of a session serves most
 //!   requests itself;
 //! - a future stays on the thread that created it, and is polled to completion.
 

@@ -207,8 +207,8 @@ fn add_scaled(rows: &mut [Vec<u8>], source: usize, destination: usize, times: u8
     }
 }
 
-/// Factors of a lost parity strip: its equation, in which the solutions replace the lost data
-/// strips.
+/// Factors of a lost parity strip: in the equation of the parity strip, the solutions replace the
+/// lost data strips.
 fn parity_factors(data: usize, row: usize, unknown: &[usize], solved: &[Vec<u8>]) -> Vec<u8> {
     let mut factors = vec![0; data + PARITY_STRIPS_MAX];
     for (index, slot) in factors[..data].iter_mut().enumerate() {

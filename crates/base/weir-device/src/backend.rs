@@ -72,8 +72,8 @@ pub fn block_on(runtime: &Runtime, work: Pin<Box<dyn Future<Output = ()> + '_>>)
     runtime.block_on(work);
 }
 
-/// Requests that the kernel defers completion work until the thread asks for it, which saves
-/// interruptions. Kernels support this from version 6.1.
+/// Makes the kernel defer completion work until the thread asks for completions, which saves
+/// interruptions. Kernels support this mode from version 6.1.
 fn defer_completions(driver: &mut ProactorBuilder) {
     driver.single_issuer(true).defer_taskrun(true).coop_taskrun(true).taskrun_flag(true);
 }

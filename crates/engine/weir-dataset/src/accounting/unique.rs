@@ -31,7 +31,8 @@ impl Engine {
                 };
                 let chain = state.chain();
                 let after = if at == 0 { chain.inherits } else { chain.versions[at - 1].txg };
-                // Skip snapshots under destruction: freeing them frees no block of this snapshot.
+                // Skip snapshots under destruction: freeing them frees no block of the counted
+                // snapshot.
                 let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
                 let next = shown.map_or(chain.versions.len() - 1, |shown| at + 1 + shown);
                 Pair::of(&chain, at, next, after)

@@ -71,7 +71,7 @@ pub struct DedupeEstimate {
     pub ratio_high: f64,
     /// RAM for a dedupe index of all unique records.
     pub index_bytes: u64,
-    /// The sample has one of this many contents; 1: it has every content.
+    /// One in this number of contents is in the sample; 1 if every content is in the sample.
     pub one_in: u64,
 }
 

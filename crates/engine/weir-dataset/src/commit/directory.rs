@@ -80,9 +80,9 @@ impl Engine {
 
 impl Engine {
     /// Abandons the datasets with unreadable records, and the snapshots and bookmarks without their
-    /// volume. A recount frees the space that only they use. Only an administrator requests this
-    /// call: until then, an import that can read the parts again has these datasets with all their
-    /// data.
+    /// volume. A recount frees the space that only these datasets use. Only an administrator
+    /// requests this call: until then, an import that can read the parts again has the datasets
+    /// with all their data.
     ///
     /// # Durability
     /// The change is on disk when this returns.
@@ -117,9 +117,9 @@ impl Engine {
     }
 
     /// Refuses to change the snapshot chain of a volume if an unreadable directory entry with one
-    /// of these numbers may be one of its snapshots. That snapshot would return at a wrong position
-    /// in the chain, and destroying its neighbour would free blocks that other versions of the
-    /// volume still reference.
+    /// of these numbers may be a snapshot of the volume. After the change, a later import would
+    /// find this snapshot at a wrong position in the chain. Destroying its neighbour would then
+    /// free blocks that other versions of the volume still reference.
     pub(crate) fn refuse_unread(
         &self,
         volume: &Volume,

@@ -292,7 +292,7 @@ impl ObjectLog {
             }
             self.bytes.sub(queue.skip(txg));
         }
-        // The dropped queues gave their bytes back to the total, so the bound may be larger now.
+        // The total no longer includes the dropped queues, so the bound may be larger now.
         let fits = self.bytes.fits(OBJECTS_QUEUED_BYTES_MAX);
         if !fits {
             self.clear();

@@ -1,7 +1,7 @@
 //! Object set: the uncommitted changes of a dataset with many objects.
 //!
-//! The lock of the dataset's `State` protects it. `volume::objects` adds changes,
-//! `commit::write_objects` writes them out.
+//! The lock of the dataset's `State` protects the set. `volume::objects` adds changes,
+//! `commit::write_objects` writes the changes out.
 //!
 //! Invariants:
 //! - the set has the committed content of each block of the object table that a commit of its

@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// Restores the newest scan of an earlier import epoch of the pool, which the server stored. A
-    /// running scrub resumes at `place`; a paused scrub stays paused there.
+    /// running scrub resumes at `place`; a paused scrub stays paused at `place`.
     pub fn restore_scan(&self, status: ScanStatus, place: ScanPlace) {
         let mut wanted = self.scans.wanted.lock();
         if *wanted != Wanted::Nothing {

@@ -95,9 +95,9 @@ impl Engine {
         all
     }
 
-    /// Bytes that destroying these snapshots of one volume together would free. This number exceeds
-    /// the sum for each snapshot alone by the blocks that only these snapshots share. Reads the
-    /// nodes that only these snapshots reference.
+    /// Bytes that destroying these snapshots of one volume together would free. Blocks that only
+    /// these snapshots share count too, so the number can exceed the sum over the single snapshots.
+    /// Reads the nodes that only these snapshots reference.
     ///
     /// # Errors
     /// `NoSnapshot` if a snapshot does not exist.

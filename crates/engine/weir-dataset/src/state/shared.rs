@@ -35,9 +35,9 @@ const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
 /// Maximum number of consecutive commits that contain no client's change and do not increase the
 /// number of free and pending segments. Such commits consume as much space as they release. So
-/// after this many, segments that only wait for reuse no longer count as space that will become
-/// free. The number is several times the commits that the reuse of a segment takes, and enough for
-/// the cleaner to empty one segment.
+/// after this number of commits, segments that only wait for reuse no longer count as space that
+/// will become free. The number is several times the commits that the reuse of a segment takes, and
+/// enough for the cleaner to empty one segment.
 const FRUITLESS_COMMITS_MAX: u32 = 32;
 
 /// Tracks whether commits without client changes still increase the free space.

@@ -25,7 +25,7 @@ pub struct Traffic {
     start: Start,
 }
 
-/// Time at which the counters were created; request times count from there.
+/// Time at which the counters were created. The times of requests are relative to this time.
 #[derive(Debug)]
 struct Start(Instant);
 

@@ -126,7 +126,7 @@ pub(crate) enum Source {
     Dirty(Dirty),
     /// In the committed tree, in the record at this pointer.
     Stored(BlockPtr),
-    /// In the committed tree. To find it, nodes must be read first.
+    /// In the committed tree with this root. Nodes must be read to find the record.
     Tree(TreeRoot),
 }
 

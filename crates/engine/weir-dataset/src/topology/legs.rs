@@ -3,7 +3,7 @@
 //! The server finds and opens disks; `scan` runs the resilver that follows.
 //!
 //! Invariants:
-//! - one such change runs at a time, never concurrently with a change of volumes;
+//! - one change of legs runs at a time, never concurrently with a change of volumes;
 //! - a good disk that is replaced is detached only once its replacement is resilvered, unless the
 //!   administrator requested otherwise.
 //!

@@ -139,7 +139,7 @@ impl Engine {
     /// flush.
     ///
     /// # Cancel safety
-    /// None: poll it to completion. Dropping it during a log write suspends the pool.
+    /// None: poll the future to completion. Dropping it during a log write suspends the pool.
     #[boxed(?Send)]
     pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
         self.sync_objects(volume, SyncOf::All).await

@@ -77,7 +77,8 @@ fn resize_inline(inode: &mut Inode, bytes: u64) {
 struct Before {
     data: BTreeSet<u64>,
     blocks: u64,
-    /// Number of blocks of the records that become holes. A large file has too many to list them.
+    /// Number of blocks of the records that become holes; a list of these records could be too
+    /// long.
     gone: u64,
 }
 

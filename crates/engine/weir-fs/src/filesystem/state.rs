@@ -79,9 +79,9 @@ impl Filesystem {
         Stamp { txg: self.volume.change_txg(), time: (self.now)() }
     }
 
-    /// First txg in which numbers that became unused now may be used again. The txg that freed them
-    /// is then committed. Otherwise a crash could lose the change that freed an object of
-    /// attributes, and keep a later change of names that uses the number.
+    /// First txg in which numbers that became unused now may be used again. The txg in which they
+    /// became unused is committed by then. Otherwise a crash could lose the change that freed an
+    /// object of attributes, and keep a later change of names that uses the number.
     pub(crate) fn reusable_from(&self) -> Txg {
         self.volume.open_txg().next().next()
     }

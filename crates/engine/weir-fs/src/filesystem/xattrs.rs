@@ -21,9 +21,9 @@ const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 pub enum XattrMode {
     /// Creates or replaces the attribute.
     Any,
-    /// Fails with `AttributeExists` if there is one (`XATTR_CREATE`).
+    /// Fails with `AttributeExists` if the attribute exists (`XATTR_CREATE`).
     Create,
-    /// Fails with `NoAttribute` if there is none (`XATTR_REPLACE`).
+    /// Fails with `NoAttribute` if the attribute does not exist (`XATTR_REPLACE`).
     Replace,
 }
 

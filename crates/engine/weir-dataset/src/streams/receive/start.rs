@@ -27,8 +27,8 @@ enum Plan {
     Make(Option<DatasetRecord>),
     /// Resume the stream into this volume, after the part that was already received.
     GoOn(Arc<Volume>),
-    /// Update a volume from this base snapshot. `Some`: roll it back first, which destroys these
-    /// newer snapshots and bookmarks.
+    /// Update a volume from this base snapshot. `Some`: first roll the volume back, which destroys
+    /// these newer snapshots and bookmarks.
     Update(Arc<Volume>, DatasetRecord, Option<Vec<DatasetId>>),
 }
 
