@@ -180,7 +180,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Reads all entries of a directory. Returns a description of damage.
+    /// Reads all entries of a directory. The inner error describes damage of the directory.
     async fn read_entries(
         &self,
         number: ObjectId,

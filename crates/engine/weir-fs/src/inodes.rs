@@ -218,7 +218,7 @@ impl InodeCache {
         inode
     }
 
-    /// Inodes whose atime only memory has.
+    /// Inodes whose newest atime is only in memory.
     pub(crate) fn with_read_time(&self) -> Vec<ObjectId> {
         let of = |shard: &Shard| {
             let shard = shard.lock();

@@ -10,7 +10,7 @@ use weir_format::ObjectTable;
 pub const ROOT: ObjectId = ObjectId(1);
 /// Bitmap of the inode numbers in use.
 pub(crate) const BITMAP: ObjectId = ObjectId(2);
-/// Directory of the inodes without a name. Their names are their numbers.
+/// Directory of the inodes without a name: the name of each entry is the number of its inode.
 pub(crate) const ORPHANS: ObjectId = ObjectId(3);
 /// Usage and limits of users, groups and projects.
 pub(crate) const USAGE: ObjectId = ObjectId(4);

@@ -76,7 +76,8 @@ pub(crate) struct Pair {
     of: TreeOf,
     pub(crate) next: TreeRoot,
     next_of: TreeOf,
-    /// An older snapshot also references all blocks born in this txg or earlier.
+    /// The diff skips blocks born in this txg or earlier, because older versions reference them
+    /// too.
     after: Txg,
 }
 

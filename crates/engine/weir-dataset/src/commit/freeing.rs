@@ -30,7 +30,7 @@ const FREE_BLOCKS_MIN: u64 = 8;
 
 /// Version of a volume that is being freed.
 struct Target {
-    /// `None`: the head of the volume.
+    /// Index of the snapshot that is being freed; `None` for the head of the volume.
     snapshot: Option<usize>,
     what: DiffSpec,
 }

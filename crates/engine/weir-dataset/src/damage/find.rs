@@ -56,7 +56,7 @@ impl Shown {
         let objects = objects_of(record);
         let records = match objects {
             Objects::One => size.records_in(record.size_bytes),
-            // Objects have their own numbers of records.
+            // Each object has its own number of records, so use the maximum.
             Objects::Many => TreeRoot::BLOCKS_MAX,
         };
         Self { volume, version, objects, root: record.root, size, records }

@@ -54,7 +54,7 @@ pub(crate) enum FlushStep {
     Log,
 }
 
-/// Changes of one object on the way to the intent log.
+/// Queue of the changes of one object that are neither logged nor committed.
 pub(crate) struct LogQueue {
     /// Changes not yet logged or committed, oldest first.
     records: VecDeque<QueuedRecord>,

@@ -211,7 +211,7 @@ impl Engine {
                     self.nap(sleep).await;
                 }
             } else if self.evacuate(sleep).await? {
-                // Repeat until no segment is left to move.
+                // The loop repeats until no segment is left to move.
             } else if self.pool().take_recount() {
                 self.recount(sleep).await?;
             } else if scrub {

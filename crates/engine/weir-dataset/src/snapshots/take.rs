@@ -610,7 +610,8 @@ impl Engine {
         state.object.log.drop_until(self.core.open_txg());
     }
 
-    /// Replaces a volume's tree by a snapshot's. The old tree becomes a version to be freed.
+    /// Replaces a volume's tree by the tree of a snapshot. The old tree becomes a version to be
+    /// freed.
     fn leave_behind(&self, state: &mut State, target: &DatasetRecord, inherited: u64) {
         let mut left = self.wanted_snapshot(&state.record, &state.record.name);
         if let DatasetKind::Snapshot(moment) = &mut left.kind {

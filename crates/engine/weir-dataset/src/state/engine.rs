@@ -75,7 +75,7 @@ pub struct VolumeSpec {
 /// One open pool with its volumes.
 pub struct Engine {
     pub(crate) core: Arc<Core>,
-    /// All volumes, including those being destroyed, ordered by number.
+    /// All volumes, including volumes under destruction, ordered by number.
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
     pub(crate) datasets_max: AtomicUsize,

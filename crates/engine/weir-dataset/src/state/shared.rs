@@ -397,7 +397,8 @@ impl Core {
         // A write whose cost the reservation covers completely skips this check, even if the pool's
         // tables have grown a little since: the reserve absorbs that growth.
         if covered < cost && charged + kept > self.capacity_left() {
-            // Wait while data is dirty: its commit may free the live data that it replaces.
+            // Wait while data is dirty: the commit of this data may free the live data that it
+            // replaces.
             let hopeless = dirty == 0 && !self.is_freeing();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }

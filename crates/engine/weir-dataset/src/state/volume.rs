@@ -39,7 +39,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub struct VolumeInfo {
     /// Name inside the pool.
     pub name: String,
-    /// Size.
+    /// Size in bytes.
     pub size_bytes: u64,
     /// Unit of checksums, compression and pointers.
     pub record_size: RecordSize,
@@ -408,7 +408,8 @@ impl Volume {
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
                 let all = self.count_holes(state);
-                // Leave the other half of the limit to TRIMs that arrive before the commit.
+                // Request the commit at half of the limit, so that TRIMs before the commit have the
+                // rest.
                 if state.object.open.hole_ranges() >= HOLE_RANGES_MAX / 2
                     || all >= HOLE_RANGES_POOL_MAX / 2
                 {

@@ -59,7 +59,7 @@ pub struct Digests {
     /// Size of the volume at the snapshot. For a dataset with many objects, [`DIGEST_BYTES`] for
     /// each group of [`DIGEST_OBJECTS`] objects, up to the group of the last object.
     pub size_bytes: u64,
-    /// One digest for each [`DIGEST_BYTES`] of this size.
+    /// One digest for each [`DIGEST_BYTES`] of `size_bytes`.
     pub digests: Vec<u128>,
 }
 

@@ -110,7 +110,7 @@ pub struct Receiver {
     spec: ReceiveSpec,
     /// True if the received snapshot belongs to a user, so that no schedule destroys it.
     by_user: bool,
-    /// Whether a dataset with many objects may be received.
+    /// True if datasets with many objects may be received.
     takes_objects: bool,
     reader: StreamReader,
     claim: Option<Claim>,

@@ -63,7 +63,7 @@ pub enum SendFrom {
     Bookmark(BookmarkId),
 }
 
-/// Prepared stream. The snapshot cannot be destroyed while this is held.
+/// Prepared stream. The snapshot cannot be destroyed while this value is held.
 pub struct Sending {
     view: Arc<Volume>,
     begin: StreamBegin,

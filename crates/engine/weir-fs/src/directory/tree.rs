@@ -164,7 +164,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         tree
     }
 
-    /// Changed blocks since the tree was opened.
+    /// Returns the blocks that changed since the tree was opened.
     pub fn into_changes(mut self) -> TreeChanges {
         if self.changed.is_empty() {
             return TreeChanges::default();

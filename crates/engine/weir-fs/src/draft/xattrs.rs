@@ -32,7 +32,7 @@ pub(crate) fn stored_acl(number: ObjectId, bytes: Option<&[u8]>) -> Result<Optio
     acl.map(Some).ok_or_else(|| FsError::damaged(number, "its ACL has no entries"))
 }
 
-/// The list in the blocks of an object of attributes.
+/// Decodes the list in the blocks of an object of attributes.
 pub(crate) fn list_of(
     object: ObjectId,
     inode: &Inode,

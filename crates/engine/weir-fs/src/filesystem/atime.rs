@@ -57,7 +57,7 @@ impl Filesystem {
         self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await
     }
 
-    /// Stores the atimes that only memory has. A server calls this function before it stops.
+    /// Stores the atimes that are only in memory. A server calls this function before it stops.
     ///
     /// # Errors
     /// The errors of the engine.

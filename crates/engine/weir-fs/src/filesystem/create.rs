@@ -68,7 +68,7 @@ impl<'a> NewInode<'a> {
     }
 }
 
-/// Returns the inode for an entry of a directory. `directory`: the directory with its number.
+/// Builds the inode of a new entry of a directory. `directory`: the directory with its number.
 fn build_inode(
     new: &NewInode<'_>,
     (number, directory): (ObjectId, &Inode),

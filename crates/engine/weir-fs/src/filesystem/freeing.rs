@@ -23,7 +23,7 @@ use crate::inodes::{CachedInode, LockedInode};
 use crate::layout::ORPHANS;
 use crate::policy::FreeingLimits;
 
-/// Number of leaves of a file's tree after which a part of the freeing ends.
+/// Maximum number of leaves of a file's tree in one part of the freeing.
 const PART_LEAVES_MAX: usize = 256;
 
 /// Maximum number of removed files in a list.
@@ -45,7 +45,7 @@ impl Filesystem {
 
     /// True if the file has too many records to free it at once.
     fn is_large(&self, size: RecordSize, inode: &Inode) -> bool {
-        // Each record with data counts all its blocks, except the last record.
+        // `blocks` counts all blocks of each record with data, except of the last record.
         inode.blocks.div_ceil(size.blocks()) > self.freeing_limits.lock().at_once
     }
 
