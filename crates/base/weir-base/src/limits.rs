@@ -15,8 +15,7 @@ pub const VOLUME_BYTES_MAX: u64 = 16 << 40;
 pub const NAME_BYTES_MAX: usize = 200;
 
 /// If a volume has more queued log data than this, a flush commits the txg instead of logging the
-/// data, because logging would write the data twice without a gain (docs/design/commit.md, case
-/// 10).
+/// data: logging would write the data twice without a gain (docs/design/commit.md, case 10).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum size of the queued log data of one object in a dataset with many objects. The reason is

@@ -154,8 +154,7 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     bench.engine.sync().await?;
     let copy = bench.make("copy", CLONED_BYTES).await?;
     let pool = bench.engine.pool();
-    // Bytes of data, of nodes and in total: three counters of read bytes, then three of written
-    // bytes.
+    // Counters of read bytes (data, nodes, total), then counters of written bytes.
     let moved = || {
         let stats = bench.disk.stats();
         let (read, written) = (&stats.read_bytes, &stats.written_bytes);

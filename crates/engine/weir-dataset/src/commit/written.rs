@@ -45,8 +45,7 @@ pub(crate) struct Written {
     pub(crate) others: BTreeMap<DatasetId, Option<DatasetRecord>>,
     /// New content of the rewritten blocks of the object table.
     pub(crate) slot_blocks: BTreeMap<u64, Block>,
-    /// Changed records of objects and of the object table, which leave the list of permanent
-    /// errors.
+    /// Changed records of objects and the object table, which are no longer permanent errors.
     pub(crate) changed_objects: Vec<(ObjectId, Vec<Range<u64>>)>,
 }
 

@@ -183,8 +183,7 @@ impl Volume {
         self.note_unreadable_in(ObjectId::VOLUME, size.touched(&blocks), nodes_alone).await;
     }
 
-    /// Reads these records of an object, and adds the unreadable records to the list of permanent
-    /// errors.
+    /// Reads records of an object. Adds each unreadable record to the list of permanent errors.
     #[boxed(?Send)]
     pub(crate) async fn note_unreadable_in(
         &self,

@@ -168,8 +168,7 @@ impl Queue {
 pub(crate) struct TakenObjects {
     /// The changes, ordered by LSN.
     pub(crate) records: Vec<QueuedObjectRecord>,
-    /// Objects in this batch: for each, `records` has all queued changes up to the batch's last
-    /// LSN.
+    /// Objects in this batch: `records` has all their changes up to the last LSN of the batch.
     objects: Vec<ObjectId>,
 }
 

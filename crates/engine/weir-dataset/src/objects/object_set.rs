@@ -146,8 +146,7 @@ impl ObjectChanges {
             // A range of holes rewrites at most the nodes at its ends. The nodes between them are
             // freed.
             for record in records.into_iter().flat_map(|records| [records.start, records.end]) {
-                // Add a block for a further range of holes, or for `LEAVES_OF_BLOCK` further
-                // leaves.
+                // Add a block for one more range of holes or `LEAVES_OF_BLOCK` more leaves.
                 added.blocks += 1;
                 let leaf = record >> NODE_SHIFT;
                 let is_known = known.is_some_and(|known| known.leaves.contains(&leaf));

@@ -1,7 +1,6 @@
 //! Snapshots and clones: taking, listing, holding, destroying, rolling back, cloning, promoting.
 //!
-//! `state::snapshot` has the effect of snapshots on a volume's tree; `commit::freeing` frees
-//! blocks.
+//! `state::snapshot` applies snapshots to a volume's tree; `commit::freeing` frees their blocks.
 //!
 //! Invariants:
 //! - a change is committed before it is acknowledged, and one txg stores all directory entries that
@@ -610,8 +609,7 @@ impl Engine {
         state.object.log.drop_until(self.core.open_txg());
     }
 
-    /// Replaces a volume's tree by the tree of a snapshot. The old tree becomes a version to be
-    /// freed.
+    /// Replaces a volume's tree by a snapshot's tree. The old tree becomes a version to be freed.
     fn leave_behind(&self, state: &mut State, target: &DatasetRecord, inherited: u64) {
         let mut left = self.wanted_snapshot(&state.record, &state.record.name);
         if let DatasetKind::Snapshot(moment) = &mut left.kind {

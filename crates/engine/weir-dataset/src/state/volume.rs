@@ -114,8 +114,7 @@ pub(crate) struct State {
     /// True if a stream is being received into the volume.
     pub(crate) claimed: bool,
     /// Requested smaller size of the volume, while the engine checks the range beyond this size for
-    /// data. During the check, commits do not store this size, and accesses must end at or before
-    /// it.
+    /// data. During the check, commits do not store this size, but accesses cannot exceed it.
     pub(crate) shrinking_to: Option<u64>,
     /// Number of records before the volume grew, until a commit stores the new size.
     pub(crate) grown_from: Option<u64>,
@@ -408,8 +407,7 @@ impl Volume {
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
                 let all = self.count_holes(state);
-                // Request the commit at half of the limit, so that TRIMs before the commit have the
-                // rest.
+                // Request the commit at half of the limit: TRIMs before the commit have the rest.
                 if state.object.open.hole_ranges() >= HOLE_RANGES_MAX / 2
                     || all >= HOLE_RANGES_POOL_MAX / 2
                 {

@@ -41,8 +41,7 @@ pub(crate) enum By {
     /// A record of the intent log, during an import. The import commits before a client syncs
     /// anything.
     Replay,
-    /// A received stream. The changes advance the position in the stream to this record of this
-    /// object.
+    /// A received stream: the changes advance its position to this record of this object.
     Stream(ObjectId, u64),
 }
 

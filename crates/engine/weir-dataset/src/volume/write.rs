@@ -204,8 +204,7 @@ impl Volume {
     }
 }
 
-/// Returns a copy of a block of the open txg, with the bytes of `part` at `offset`. `None`: the
-/// block is a hole.
+/// Returns a copy of a block of the open txg with `part` at `offset`. `None`: the block is a hole.
 fn merge(state: &State, offset: u64, part: &[u8]) -> Option<Block> {
     let (block, at) = (offset / BLOCK, (offset % BLOCK) as usize);
     match state.object.open.get(block) {

@@ -2,8 +2,7 @@
 //!
 //! A file of at most [`INLINE_BYTES_MAX`] bytes has its content in the inode. A larger file has
 //! records. While a file has only one record, its record size is the smallest power of two that
-//! holds the file. A file that grows beyond the maximum record size keeps the maximum as its record
-//! size.
+//! holds the file. A file that outgrows the maximum record size has records of this maximum size.
 //!
 //! Invariants:
 //! - bytes after the end of the file are zero in its last block, and all records after the last
@@ -77,8 +76,7 @@ fn resize_inline(inode: &mut Inode, bytes: u64) {
 struct Before {
     data: BTreeSet<u64>,
     blocks: u64,
-    /// Number of blocks of the records that become holes; a list of these records could be too
-    /// long.
+    /// Number of blocks of the records that become holes. A large file has too many for a list.
     gone: u64,
 }
 

@@ -91,8 +91,7 @@ impl Directory<'_> {
         Ok(Some(list))
     }
 
-    /// Runs an operation on the tree. Reads the blocks that the operation needs, and adds them to
-    /// `blocks`.
+    /// Runs an operation on the tree. Reads the blocks that it needs, and adds them to `blocks`.
     async fn on_tree<T>(
         &self,
         blocks: &mut Blocks,
@@ -229,8 +228,7 @@ impl Draft<'_> {
                 DirectoryTree::create(&blocks, &list).into_changes()
             }
             None => {
-                // Start with the blocks that a search read, and the blocks that this draft already
-                // changed.
+                // Start with the blocks that a search read and the blocks that this draft changed.
                 blocks = self.directories.remove(&directory).unwrap_or_default();
                 blocks.extend(self.changed_directory(directory).await?);
                 let change = |tree: &mut DirectoryTree<'_, Blocks>| change.on_tree(hash, tree);

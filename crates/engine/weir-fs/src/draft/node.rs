@@ -66,8 +66,7 @@ impl DraftNode {
         self.records.iter().map(|(record, content)| (*record, content.is_some()))
     }
 
-    /// True if the draft made a range with this record a hole. Later writes of the record are in
-    /// `records`.
+    /// True if the draft made a range with this record a hole. `records` has later writes of it.
     pub(crate) fn is_punched(&self, record: u64) -> bool {
         self.holes.iter().any(|hole| hole.contains(&record))
     }

@@ -94,8 +94,7 @@ impl Filesystem {
         let record = ObjectRecord { object, kind, order, payload, blocks };
         self.volume.change_logged_objects(draft.changes(), record).await?;
         drop(usage_lock);
-        // No await follows, so that a cancelled task cannot change the dataset without these
-        // inodes.
+        // No await follows, so a cancelled task never changes the dataset without these inodes.
         for (number, new) in draft.take_inodes() {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
                 continue;

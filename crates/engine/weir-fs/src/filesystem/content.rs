@@ -151,8 +151,7 @@ impl Filesystem {
             let changed = draft.changed_blocks(number);
             blocks.extend(changed.range(first..last).map(|(_, block)| block.clone()));
         }
-        // `blocks` lacks a record of zeros, which became a hole; then the payload has all the
-        // bytes.
+        // `blocks` lacks a record of zeros, which became a hole: the payload then has all bytes.
         let has_blocks = first < last && blocks.len() as u64 == last - first;
         let (head, tail) = if has_blocks {
             let head = (first * BLOCK - offset) as usize;

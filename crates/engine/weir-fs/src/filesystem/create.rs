@@ -180,8 +180,7 @@ impl Filesystem {
     }
 
     /// Creates a file without a name (O_TMPFILE), and opens it as [`Self::open_inode`] does.
-    /// [`Self::link`] can give the file a name. `directory`: directory whose rules for new files
-    /// apply.
+    /// [`Self::link`] can give the file a name. The rules of `directory` for new files apply.
     ///
     /// # Durability
     /// None. After a crash the file is gone, unless it has a name.

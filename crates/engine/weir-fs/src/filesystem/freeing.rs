@@ -75,8 +75,7 @@ impl Filesystem {
         }
     }
 
-    /// Returns the next inodes without a name after a cookie, and advances the cookie. Empty at the
-    /// end.
+    /// Returns the next inodes without a name, and advances the cookie. Empty at the end.
     async fn orphans_after(&self, cookie: &mut u64) -> Result<Vec<ObjectId>, FsError> {
         // The lock of the numbers protects the directory of orphans.
         let _numbers = self.numbers.lock().await;

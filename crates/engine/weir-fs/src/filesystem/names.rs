@@ -182,8 +182,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Updates the allocation of numbers after a change. Wakes the background task if `fate` needs
-    /// it.
+    /// Updates the allocation of numbers after a change. Wakes the background task if necessary.
     fn note_freed(&self, numbers: &mut Numbers, draft: &Draft<'_>, fate: Fate) {
         numbers.note(draft.number_changes(), self.reusable_from());
         if fate == Fate::Freeing {

@@ -3,8 +3,7 @@
 //! A file counts for its owner, its group and its project, also if another user writes to it.
 //! Blocks count with their size before compression, so a write beyond a limit fails at once.
 //!
-//! Invariant: if a directory's project is inherited, all entries of the directory belong to this
-//! project.
+//! Invariant: if entries inherit the project of a directory, all of them belong to this project.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::RecordSize;

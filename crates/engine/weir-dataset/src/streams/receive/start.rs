@@ -163,8 +163,7 @@ impl Engine {
             }
             let old = state.record.size_bytes;
             if begin.size_bytes < old {
-                // Make the blocks beyond the new end holes, because a volume has no data beyond its
-                // end.
+                // Make the blocks beyond the new end holes: a volume has no data beyond its end.
                 if !self.core.admit_trim(0) {
                     return Err(volume.core.full());
                 }
