@@ -101,7 +101,7 @@ impl LockedInode {
 }
 
 impl Slot {
-    /// The inode for a client.
+    /// The inode, for use by a client.
     ///
     /// # Errors
     /// `Stale` if the number is unused, or the inode is being freed.

@@ -40,7 +40,7 @@ pub(crate) fn mark_number(block: &mut [u8; BLOCK_BYTES], number: ObjectId, is_us
 /// Version of the layout of the bytes in the dataset's directory entry.
 const VERSION: u8 = 2;
 
-/// Settings of a filesystem that are fixed at its creation: bytes of the dataset's directory entry.
+/// Settings of a filesystem that are fixed at its creation and stored in the directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Secret key of the hash of names.

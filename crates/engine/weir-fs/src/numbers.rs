@@ -115,7 +115,7 @@ impl Numbers {
         Ok(None)
     }
 
-    /// Records that the engine has changes of the bitmap: numbers that became used (true) or
+    /// Records changes of the bitmap that the engine has: numbers that became used (true) or
     /// unused.
     pub(crate) fn note(&mut self, changes: &[(ObjectId, bool)], reusable_from: Txg) {
         for (number, is_used) in changes.iter().copied() {

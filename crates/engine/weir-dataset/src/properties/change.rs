@@ -94,8 +94,7 @@ impl PropertyChange {
         }
     }
 
-    /// True if the property is a number of bytes that the pool must be able to reserve, or that
-    /// limits the use.
+    /// True if the property is a quota or a reservation.
     fn is_limit(&self) -> bool {
         matches!(self, Self::Set(row, _) if row.kind == Kind::Limit)
     }

@@ -426,8 +426,7 @@ impl Core {
 
     /// True if an uncommitted txg frees space.
     fn is_freeing(&self) -> bool {
-        // `committed` advances only after the freed space is counted, so the space is expected
-        // until then.
+        // `committed` advances only after the freed space is counted, so return true until then.
         Txg(self.freeing.load(Ordering::Acquire)) > self.progress.lock().committed
     }
 

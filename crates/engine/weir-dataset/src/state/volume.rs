@@ -499,7 +499,7 @@ mod tests {
         let add = |ranges: Range<u64>| {
             let mut state = volume.state.lock();
             // Set the ranges directly: `try_zero` reserves space for nodes, and this small pool has
-            // no space for that many.
+            // no space for so many nodes.
             ranges
                 .for_each(|range| assert_eq!(state.object.open.zero(range * 2..range * 2 + 1), 0));
         };

@@ -96,7 +96,8 @@ impl Filesystem {
     /// None until a sync.
     ///
     /// # Errors
-    /// `Stale`; `IsDirectory` or `Invalid` for a size of an inode that is not a file; `TooLarge`.
+    /// `Stale`; `IsDirectory` or `Invalid` for a new size of an inode that is not a file;
+    /// `TooLarge`.
     #[boxed(?Send)]
     pub async fn set_attributes(
         &self,

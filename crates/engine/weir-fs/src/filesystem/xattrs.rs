@@ -130,7 +130,7 @@ impl Filesystem {
     /// As [`Self::set_xattr`], with a condition.
     ///
     /// # Errors
-    /// As [`Self::set_xattr`], and the errors of the mode.
+    /// As [`Self::set_xattr`], and the errors of [`XattrMode`].
     #[boxed(?Send)]
     pub async fn set_xattr_as(
         &self,

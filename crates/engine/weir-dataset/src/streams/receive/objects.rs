@@ -118,8 +118,7 @@ impl Receiver {
 }
 
 impl Applying {
-    /// Adds a change. `place`: position up to which the stream is received once a txg has the
-    /// change.
+    /// Adds a change. `place`: position in the stream after the change.
     async fn add(
         &mut self,
         change: ObjectChange,
