@@ -1,7 +1,7 @@
 //! Check of a whole filesystem.
 //!
-//! Invariant: the check changes nothing. Also in a malicious image, it finds each violation of the
-//! rules in [`Filesystem::check`], and it ends.
+//! Invariant: the check changes nothing. Also on a malicious image, the check ends, and finds each
+//! violation of the rules in [`Filesystem::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

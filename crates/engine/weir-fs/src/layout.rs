@@ -1,7 +1,7 @@
 //! Layout of a filesystem in a dataset: the bytes in the dataset's directory entry, and the objects
 //! with a fixed number.
 //!
-//! Invariant: a program that does not know the version of the layout opens no such filesystem.
+//! Invariant: a program opens a filesystem only if it knows the version of the layout.
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::ObjectTable;

@@ -1,11 +1,11 @@
 //! Frees the blocks of destroyed snapshots and volumes, a part in each txg.
 //!
-//! `txg` runs it; `snapshots` and `datasets` request it; weir-pool implements the tree diff.
+//! `txg` runs the freeing, `snapshots` and `datasets` request it; weir-pool has the tree diff.
 //!
-//! - of one snapshot chain, Weir frees one version at a time: a partly freed version first,
-//!   otherwise the newest. So the versions that a rollback left behind are freed before the
-//!   snapshot to which the volume was rolled back. While a copy keeps the newest version, older
-//!   versions wait;
+//! Invariants:
+//! - of one snapshot chain, a txg frees one version at a time: a partly freed version first, or
+//!   else the newest. So the versions that a rollback replaced are freed before the snapshot of the
+//!   rollback. While a copy keeps the newest version, older versions wait;
 //! - the txg that frees blocks also stores the progress in the version's directory entry;
 //! - a volume's directory entry stays until its last snapshot is freed;
 //! - blocks below an unreadable node are not freed here; a recount finds them. If the diff cannot

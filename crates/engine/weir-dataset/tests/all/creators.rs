@@ -1,7 +1,7 @@
 //! The stored creator of a snapshot (user, schedule, replication run or received stream) after a
 //! restart, a rename, a promotion and a receive.
 //!
-//! Tests of bin/weir cover which snapshots a schedule then destroys.
+//! Tests of bin/weir cover the snapshots that a schedule then destroys.
 
 use std::sync::Arc;
 

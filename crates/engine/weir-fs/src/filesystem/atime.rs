@@ -1,7 +1,7 @@
 //! Times of the last read (atime).
 //!
 //! Invariants:
-//! - a read changes only memory, except once in 24 hours;
+//! - a read changes only memory; at most once in 24 hours, it also stores the atime;
 //! - a change of an inode also stores its newest atime.
 
 use async_recursion::async_recursion as boxed;
