@@ -1,4 +1,4 @@
-//! Parses sizes as the command line does, and prints the correction of a wrong one.
+//! Parses sizes as the command line does, and prints the corrected form of an invalid size.
 //!
 //! `cargo run -p weir-base --example parse_size`
 //!

@@ -35,8 +35,8 @@ impl ZstdLevel {
     }
 }
 
-/// Compression of new blocks of a dataset. Weir stores a block compressed only if that saves
-/// enough.
+/// Compression of new blocks of a dataset. Weir stores a block compressed only if the compression
+/// saves enough space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// No compression.

@@ -6,32 +6,32 @@
 
 use std::time::Duration;
 
-/// Largest volume: 16 TiB. Five tree levels of 128 pointers hold eight times the 4 KiB blocks of
-/// this volume.
+/// Largest volume: 16 TiB. A tree of five levels with 128 pointers in each node holds eight times
+/// as many 4 KiB blocks as this volume has.
 pub const VOLUME_BYTES_MAX: u64 = 16 << 40;
 
 /// Maximum length of one component of a pool or volume name. NBD's 4 KiB export names and the
 /// 255-byte file names of filesystems have space for such components.
 pub const NAME_BYTES_MAX: usize = 200;
 
-/// If a volume has more queued log data than this, a flush commits the txg and does not log:
-/// logging more would write the data twice without a gain (docs/design/commit.md, case 10).
+/// If a volume has more queued log data than this, a flush commits the txg instead of logging the
+/// data: logging would write the data twice without a gain (docs/design/commit.md, case 10).
 pub const LOG_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum size of the queued log data of one object in a dataset with many objects. The reason is
-/// the one of [`LOG_QUEUED_BYTES_MAX`].
+/// the same as for [`LOG_QUEUED_BYTES_MAX`].
 pub const OBJECT_QUEUED_BYTES_MAX: u64 = 16 << 20;
 
-/// Maximum size of the queued namespace changes of a dataset. Each sync logs all of them, so they
-/// fit into one log batch.
+/// Maximum size of the queued namespace changes of a dataset. Each sync logs all of these changes
+/// in one log batch, so the batch size limits them.
 pub const NAMESPACE_QUEUED_BYTES_MAX: u64 = LOG_BATCH_BYTES_MAX as u64;
 
-/// Maximum size of all queued log data of a dataset with many objects. Beyond it, the object with
-/// the most data waits for a commit.
+/// Maximum size of all queued log data of a dataset with many objects. If the queued data exceeds
+/// this size, the object with the most data waits for a commit.
 pub const OBJECTS_QUEUED_BYTES_MAX: u64 = 64 << 20;
 
-/// Minimum of the queued log data of all datasets of a pool, two log batches. Without a minimum, a
-/// pool with little memory would commit for each flush.
+/// Minimum of the limit for the queued log data of all datasets of a pool: two log batches. Without
+/// this minimum, a pool with little memory would commit for each flush.
 pub const LOG_TOTAL_BYTES_MIN: u64 = 2 * LOG_BATCH_BYTES_MAX as u64;
 
 /// Largest write that is atomic at any offset: a crash leaves either all of the write or none of
@@ -72,8 +72,8 @@ pub const MEMORY_BYTES_MIN: u64 = 64 << 20;
 pub const DATASETS_MAX: usize = 131_072;
 
 /// Maximum number of holes of a volume that one open txg stores as ranges. This limits the RAM for
-/// the tree of ranges. At half this number the volume requests a commit; a TRIM that finds this
-/// many holes waits for the commit.
+/// the tree of ranges. With half this number of holes, the volume requests a commit. A TRIM of a
+/// volume that already has this many holes waits for the commit.
 pub const HOLE_RANGES_MAX: usize = 65_536;
 
 /// Maximum like [`HOLE_RANGES_MAX`], but for all volumes of a pool together.

@@ -1,7 +1,6 @@
 //! Finds the path of the file behind a loop device.
 //!
-//! Invariant: the path comes from the kernel. The file may have been renamed by the time of its
-//! use.
+//! Invariant: the path comes from the kernel. The file may be renamed before the path is used.
 
 use std::path::PathBuf;
 

@@ -117,7 +117,8 @@ pub fn has_no_unit(text: &str) -> bool {
 }
 
 /// True if the text is a size in a decimal unit or with a fraction, such as `10GB` or `9.31GiB`.
-/// The user did not mean an exact number of blocks, and the size may not be a multiple of a block.
+/// With such a size the user does not mean an exact number of blocks, so the size may not be a
+/// multiple of a block.
 pub fn is_rounded(text: &str) -> bool {
     if text.contains('.') {
         return true;

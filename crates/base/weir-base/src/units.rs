@@ -46,8 +46,8 @@ id!(
     Lsn, u64
 );
 id!(
-    /// Number of a virtual segment, which block pointers contain; never reused (40 bits on disk).
-    /// The segment table has the location of the segment.
+    /// Number of a virtual segment; never reused (40 bits on disk). Block pointers contain this
+    /// number, and the segment table has the location of the segment.
     VsegId, u64
 );
 id!(

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - offsets and lengths passed to an [`Export`] are multiples of 512 bytes and lie inside the
 //!   [`Export::size_bytes`] that the connection got at its start; a length is never 0;
-//! - the `try_` calls neither block nor wait. With them the task of the session serves most
+//! - the `try_` calls neither block nor wait. With these calls the task of a session serves most
 //!   requests itself;
 //! - a future stays on the thread that created it, and is polled to completion.
 
@@ -54,8 +54,8 @@ pub trait Export: Send + Sync + 'static {
     /// Size in bytes. A connection keeps the size that it received in its handshake.
     fn size_bytes(&self) -> u64;
 
-    /// Preferred alignment and granularity of requests, a power of two from 512 bytes to 32 MiB. A
-    /// write that is not aligned to it must first read the adjacent data.
+    /// Preferred alignment and granularity of requests, a power of two from 512 bytes to 32 MiB.
+    /// Before a write that is not aligned to it, the storage must read the adjacent data.
     fn block_bytes_preferred(&self) -> u32;
 
     /// True if the export refuses writes.

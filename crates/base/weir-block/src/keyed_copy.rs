@@ -1,7 +1,7 @@
 //! Copy of words XORed with a key: the loop that fills the blocks of a benchmark.
 //!
-//! Not here: the layout of those blocks (weir-bench). `make run` builds weir-bench without
-//! optimisation, so the loop is in this crate.
+//! weir-bench has the layout of these blocks. The loop is in this crate, because `make run` builds
+//! weir-bench without optimisation.
 //!
 //! Invariant: the filled bytes depend only on the words and the key.
 

@@ -2,8 +2,8 @@
 //!
 //! `outgoing` in weir-net sends the buffer; each protocol encodes its own replies.
 //!
-//! Invariant: bytes are initialised only once, when the buffer grows, so that a reply does not pay
-//! for clearing the space of its data.
+//! Invariant: bytes are initialised only once, when the buffer grows, so that a reply spends no
+//! time on clearing the space for its data.
 
 /// Size up to which a growing buffer doubles. One send rarely has more bytes of replies than this.
 const DOUBLED_BYTES_MAX: usize = 256 << 10;

@@ -7,8 +7,9 @@
 //! - a compressed block is kept only if it saves at least an eighth (`SAVING_SHARE`); otherwise
 //!   the block is stored raw;
 //! - the stored form is a `u16` little-endian length, followed by the LZ4 block (LZ4 Block Format
-//!   Description) of this length. The length is a `u32` if the stored form can exceed 64 KiB. It is
-//!   necessary because LZ4 blocks have no end mark, and stored sizes are rounded up to 64 bytes.
+//!   Description) of this length. The length is a `u32` if the stored form can exceed 64 KiB. A
+//!   length is necessary because LZ4 blocks have no end mark, and stored sizes are rounded up to 64
+//!   bytes.
 
 mod zstd;
 

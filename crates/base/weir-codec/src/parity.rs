@@ -67,9 +67,9 @@ impl Kernel {
 /// P = sum Di          Q = sum 2^i Di          R = sum 4^i Di
 /// ```
 /// The sums are computed byte by byte. With Horner's rule, only multiplications by 2 and 4 are
-/// necessary. To reconstruct lost data strips, [`Recovery`] solves as many of these equations as
-/// strips are lost. For up to 255 data strips, the coefficients form a regular matrix for any
-/// choice of equations and strips, so a row with p parity strips can lose any p strips.
+/// necessary. To reconstruct n lost data strips, [`Recovery`] solves n of these equations. For up
+/// to 255 data strips, the coefficients form a regular matrix for any choice of equations and
+/// strips, so a row with p parity strips can lose any p strips.
 ///
 /// `data` contains the data strips in order, 1 to [`DATA_STRIPS_MAX`]; `parity` receives P, then Q,
 /// then R, 1 to [`PARITY_STRIPS_MAX`]. All strips have the same length, a multiple of
@@ -207,8 +207,8 @@ fn add_scaled(rows: &mut [Vec<u8>], source: usize, destination: usize, times: u8
     }
 }
 
-/// Factors of a lost parity strip: its equation, in which the solutions replace the lost data
-/// strips.
+/// Factors of a lost parity strip: in the equation of the parity strip, the solutions replace the
+/// lost data strips.
 fn parity_factors(data: usize, row: usize, unknown: &[usize], solved: &[Vec<u8>]) -> Vec<u8> {
     let mut factors = vec![0; data + PARITY_STRIPS_MAX];
     for (index, slot) in factors[..data].iter_mut().enumerate() {

@@ -72,8 +72,8 @@ pub fn block_on(runtime: &Runtime, work: Pin<Box<dyn Future<Output = ()> + '_>>)
     runtime.block_on(work);
 }
 
-/// Requests that the kernel defers completion work until the thread asks for it, which saves
-/// interruptions. Kernels support this from version 6.1.
+/// Makes the kernel defer completion work until the thread asks for completions, which saves
+/// interruptions. Kernels support this mode from version 6.1.
 fn defer_completions(driver: &mut ProactorBuilder) {
     driver.single_issuer(true).defer_taskrun(true).coop_taskrun(true).taskrun_flag(true);
 }
@@ -157,8 +157,8 @@ mod tests {
         .await;
     }
 
-    // Regression: the waker of a task waited for a free entry in a queue of 64 entries if another
-    // thread called it. Two threads that each woke more tasks of the other waited forever.
+    // Regression: a waker that another thread called waited for a free entry in a queue of 64
+    // entries. Two threads that each woke more than 64 tasks of the other thread waited forever.
     #[test]
     fn two_threads_wake_many_tasks_of_each_other() {
         const TASKS: usize = 200;

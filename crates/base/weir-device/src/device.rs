@@ -147,8 +147,8 @@ pub trait Device: Send + Sync {
     /// Length and sector size of the disk; constant while the disk is open.
     fn geometry(&self) -> Geometry;
 
-    /// Present length of the disk, if it is available without waiting. While the disk is open, a
-    /// file may be truncated and a logical volume shrunk.
+    /// Present length of the disk, if it is available without waiting. The length can change while
+    /// the disk is open: a file may be truncated, and a logical volume shrunk.
     fn current_len(&self) -> Option<u64> {
         None
     }

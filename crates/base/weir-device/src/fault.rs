@@ -57,13 +57,13 @@ impl Faults {
         self.frozen.store(true, Ordering::Release);
     }
 
-    /// Makes the disk unresponsive to operations of the kind `op`: none that starts from now on
-    /// completes. Replaces the kind that an earlier call set.
+    /// Makes the disk unresponsive to operations of the kind `op`: no such operation that starts
+    /// from now on completes. Replaces the kind that an earlier call set.
     pub fn freeze_op(&self, op: DeviceOp) {
         *self.frozen_op.lock() = Some(op);
     }
 
-    /// Removes all faults and the delay. Operations that waited because of them resume.
+    /// Removes all faults and the delay. Operations that waited because of a fault resume.
     pub fn clear(&self) {
         self.failing.lock().clear();
         self.frozen.store(false, Ordering::Release);

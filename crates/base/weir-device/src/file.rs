@@ -7,8 +7,8 @@
 //! - no read or write exceeds the length that the disk had when it was opened, and no write extends
 //!   a file that was truncated after the open;
 //! - a durable write uses a descriptor with `O_DSYNC`. The kernel then chooses the fastest method:
-//!   FUA if the disk has it, or else a flush after the write. This takes half the time of a write
-//!   and a separate `fdatasync`, which is the fallback.
+//!   FUA if the disk supports it, or else a flush after the write. The fallback, a write and a
+//!   separate `fdatasync`, takes twice as long.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -99,7 +99,7 @@ impl FileDevice {
         move |source| DeviceError { path, op, offset, source }
     }
 
-    /// Panics unless the range consists of whole sectors. For a range that ends beyond the disk it
+    /// Panics unless the range consists of whole sectors. If the range ends beyond the disk,
     /// returns an error instead, because offsets come from labels, which can be damaged.
     fn check(&self, op: DeviceOp, offset: u64, len_bytes: u64) -> Result<(), DeviceError> {
         let Geometry { len_bytes: end, sector_bytes } = self.disk.geometry;

@@ -35,10 +35,10 @@ const ALONE_BELOW: Duration = Duration::from_micros(500);
 ///
 /// All samples overwrite the same location, and each sample waits until the data is durable. A
 /// location on a platter passes the head once in a revolution (4 ms at 15,000 rpm, longer at lower
-/// speeds), so no correct rotating disk is much faster. Flash must program a page, which takes 100
-/// us or more. A disk that is faster keeps the data in a cache, which survives a power cut (with
-/// capacitors or a battery) or loses the data. Times cannot distinguish these two cases; only the
-/// data sheet or a test with the power plug can.
+/// speeds), so no correct rotating disk completes samples much faster. Flash must program a page,
+/// which takes 100 us or more. A faster disk keeps the data in a cache, which either survives a
+/// power cut (with capacitors or a battery) or loses the data. Times cannot distinguish these two
+/// cases; only the data sheet or a test with the power plug can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushFigures {
     /// Number of samples; at least one.

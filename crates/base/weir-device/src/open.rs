@@ -325,8 +325,8 @@ fn fits_direct(file: &File) -> bool {
 
 /// Locks the disk against other processes; fails if another process has locked it.
 fn lock(file: &File, mode: OpenMode, is_block_device: bool) -> io::Result<()> {
-    // Two kinds of locks disappear after a while: udev's lock, with which it reads a block device
-    // after every change, and the lock of a killed process, which the kernel keeps until the last
+    // Two kinds of locks disappear after a while: the lock that udev holds while it reads a changed
+    // block device, and the lock of a killed process, which the kernel keeps until the last
     // operation of this process has completed.
     const WAIT: Duration = Duration::from_millis(50);
     const TRIES: u32 = 40;

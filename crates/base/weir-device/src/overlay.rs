@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - the underlying disk is never written, flushed or discarded;
-//! - until [`Overlay::freeze`], a read returns every write that completed before it, and elsewhere
-//!   the content of the disk;
+//! - until [`Overlay::freeze`], a read returns the bytes of every write that completed before the
+//!   read, and the content of the disk where nothing was written;
 //! - no write is durable, whatever durability the caller requested.
 
 use std::collections::HashMap;
@@ -39,8 +39,8 @@ impl Overlay {
         Self { disk, sector_bytes, written, frozen, stats: DeviceStats::default() }
     }
 
-    /// Discards all later writes, although they return success: memory use no longer grows, and
-    /// damaged data stays damaged.
+    /// Discards all later writes, although they return success. So memory use no longer grows, and
+    /// no repair changes damaged data.
     pub fn freeze(&self) {
         self.frozen.store(true, Ordering::Release);
     }

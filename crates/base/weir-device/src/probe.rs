@@ -159,8 +159,8 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// The magic number of swap space is at the end of its first memory page. The page size is that
-    /// of the machine that created the swap space.
+    /// The magic number of swap space is at the end of its first memory page. The size of this page
+    /// depends on the machine that created the swap space.
     fn swap(&self) -> Option<&'static str> {
         const MARKS: [(&[u8], &str); 5] = [
             (b"SWAPSPACE2", "swap space"),

@@ -1,15 +1,15 @@
 //! Measures the RAM that a large volume takes: fully written, then overwritten at random.
 //!
-//! Not here: speeds. The disk is simulated, so its times mean nothing.
+//! Speeds are not measured: the disk is simulated, so its times mean nothing.
 //!
-//! For example `large_volume /var/tmp 16 256 3`: a volume of 16 GiB with `--memory` of 256 MiB,
-//! overwritten three times. One line of JSON per stage.
+//! For example, `large_volume /var/tmp 16 256 3` writes a volume of 16 GiB with `--memory` of 256
+//! MiB and overwrites it three times. The program prints one line of JSON per stage.
 //!
 //! Invariants:
-//! - the engine is the one that serves clients, and blocks are stored uncompressed, so there are as
-//!   many segments, nodes and tables as on a real disk of that size;
-//! - the disk's contents are in two files, not in RAM: one has the number of each sector that only
-//!   repeats a number, the other has all other sectors.
+//! - the program uses the server's engine and stores blocks uncompressed, so the pool has as many
+//!   segments, nodes and tables as on a real disk of that size;
+//! - the disk's contents are in two files, not in RAM. If a sector only repeats a number, one file
+//!   has this number; the other file has all other sectors.
 
 #![expect(clippy::print_stdout, reason = "the figures are the program's output")]
 

@@ -122,7 +122,7 @@ fn noise(seed: u64) -> Block {
 /// Prints the bytes that the cleaner moved.
 fn measure_cleaner(args: &Args, percent: u64) -> Result<(), Box<dyn Error>> {
     let count = args.objects;
-    // A block, a compressed slot and their part of the nodes.
+    // Each object has a block, a compressed slot and its part of the nodes.
     let live = count * 4160;
     let disk_bytes = (live * 100 / percent).next_multiple_of(32 << 20) as usize + (96 << 20);
     let disk: Arc<dyn Device> = Arc::new(MemoryDevice::new("memory", disk_bytes));

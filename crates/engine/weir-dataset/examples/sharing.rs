@@ -1,7 +1,7 @@
 //! Measures the cost and savings of shared blocks on a disk in a file: block clones, dedupe of
 //! unique data compared with no dedupe, and dedupe of data that has some duplicates.
 //!
-//! Not here: the same measurements through a server (`cargo xtask bench-services`).
+//! `cargo xtask bench-services` makes the same measurements through a server.
 //!
 //! Invariant: ratios compare alternating runs of one process. The results go to stdout as JSON.
 
@@ -35,7 +35,7 @@ const DISK_BYTES: u64 = 24 << 30;
 const CLONED_BYTES: u64 = 1 << 30;
 /// Blocks that one round of a load writes.
 const TURN_BLOCKS: u64 = 96 << 10;
-/// Size of the dedupe index while unique data is written: it has room for a tenth of that data.
+/// Size of the dedupe index while unique data is written: enough for a tenth of this data.
 const SMALL_INDEX_BYTES: u64 = 1 << 20;
 /// Blocks of one request.
 const REQUEST_BLOCKS: usize = 8;
@@ -130,7 +130,7 @@ struct Spent {
     processor: f64,
 }
 
-/// Measures the duration and processor time of some work.
+/// Measures the duration and processor time of `work`.
 async fn timed(work: impl Future<Output = Result<(), Failure>>) -> Result<Spent, Failure> {
     let (begun, processor) = (Instant::now(), processor_seconds()?);
     work.await?;
@@ -154,7 +154,7 @@ async fn clones(bench: &Bench, args: &Args) -> Result<Value, Failure> {
     bench.engine.sync().await?;
     let copy = bench.make("copy", CLONED_BYTES).await?;
     let pool = bench.engine.pool();
-    // Read bytes of data, of nodes and in total; then written bytes of data, of nodes and in total.
+    // Counters of read bytes (data, nodes, total), then counters of written bytes.
     let moved = || {
         let stats = bench.disk.stats();
         let (read, written) = (&stats.read_bytes, &stats.written_bytes);

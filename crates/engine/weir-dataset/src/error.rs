@@ -108,8 +108,8 @@ pub enum DatasetError {
         name: String,
         /// The reservation that the pool cannot grant.
         what: &'static str,
-        /// Bytes that the reservation needs in addition to those that are already reserved for the
-        /// volume.
+        /// Bytes that the reservation needs in addition to the bytes that are already reserved for
+        /// the volume.
         needed_bytes: u64,
         /// Unreserved bytes of the pool.
         unreserved_bytes: u64,

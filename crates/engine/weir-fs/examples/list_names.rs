@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p weir-fs --example list_names`
 //!
-//! Invariant: a cookie continues behind its entry, also after the removal of the entry.
+//! Invariant: a listing resumes behind the entry of its cookie, also after that entry was removed.
 
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 

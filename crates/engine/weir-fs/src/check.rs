@@ -1,7 +1,7 @@
 //! Check of a whole filesystem.
 //!
-//! Invariant: the check changes nothing, and finds each violation of the rules in
-//! [`Filesystem::check`] also in a malicious image, without an endless walk.
+//! Invariant: the check changes nothing. Also on a malicious image, the check ends, and finds each
+//! violation of the rules in [`Filesystem::check`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ struct Known {
     names: u64,
     subdirectories: u64,
     orphan_names: u64,
-    /// Inodes that have the object as the object of their attributes.
+    /// Number of inodes that name this object as the object of their attributes.
     attribute_owners: u64,
 }
 
@@ -66,9 +66,9 @@ impl Check {
 
 impl Filesystem {
     /// Checks the committed state: each name refers to an inode, and each inode has as many names
-    /// as it says; the tree of directories has no cycles; directories, the bitmap of numbers and
-    /// the directory of orphans match the inodes; files have the number of blocks that they say,
-    /// and zeros after their end. No operation may change the filesystem meanwhile.
+    /// as its link count; the tree of directories has no cycles; directories, the bitmap of numbers
+    /// and the directory of orphans match the inodes; files have as many blocks as their inodes
+    /// state, and zeros after their end. No operation may change the filesystem meanwhile.
     ///
     /// # Errors
     /// The errors of the engine, except damage.
@@ -180,7 +180,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Reads all entries of a directory. Returns a description of damage.
+    /// Reads all entries of a directory. The inner error describes damage of the directory.
     async fn read_entries(
         &self,
         number: ObjectId,
@@ -368,7 +368,7 @@ impl Filesystem {
     }
 }
 
-/// Checks the numbers of names, the states, and that each directory is below the root.
+/// Checks the link counts and states of inodes, and that each directory is below the root.
 fn check_names(check: &mut Check) {
     let mut below_root = BTreeSet::from([ROOT]);
     let mut findings = Vec::new();

@@ -64,7 +64,7 @@ pub enum FsError {
     /// A user, group or project would have more blocks or inodes than its limit (EDQUOT).
     #[error("the quota of the {} is used up", owner_name(*.0))]
     Quota(OwnerKind),
-    /// The directory passes another project on to its entries (EXDEV).
+    /// New entries of the directory must belong to the directory's project (EXDEV).
     #[error("the directory belongs to another project")]
     OtherProject,
     /// Clients have the maximum number of files open (ENFILE).

@@ -1,7 +1,8 @@
 //! Inodes in memory, each with its lock.
 //!
-//! A lock is held while the operation reads blocks, as the Linux VFS does. An operation locks
-//! directories before the inodes in them. Operations on two directories hold the rename lock.
+//! An operation holds the locks of inodes while it reads blocks, as the Linux VFS does. An
+//! operation locks directories before the inodes in them. Operations on two directories hold the
+//! rename lock.
 //!
 //! Invariants:
 //! - a used inode in memory equals the newest inode in the dataset, unless a task holds its lock;
@@ -71,7 +72,7 @@ impl CachedInode {
     }
 }
 
-/// An inode whose lock the holder has for writing.
+/// An inode, with its lock held for writing.
 pub(crate) struct LockedInode {
     pub(crate) cached: Arc<CachedInode>,
     pub(crate) slot: OwnedRwLockWriteGuard<Slot>,
@@ -99,7 +100,7 @@ impl LockedInode {
 }
 
 impl Slot {
-    /// The inode for a client.
+    /// The inode, for use by a client.
     ///
     /// # Errors
     /// `Stale` if the number is unused, or the inode is being freed.
@@ -193,7 +194,7 @@ impl InodeCache {
         inode.opens.fetch_sub(1, Ordering::AcqRel) - 1
     }
 
-    /// Returns an inode. Evicts others that no task uses if there are too many.
+    /// Returns an inode. If too many inodes are in memory, evicts the inodes that no task uses.
     pub(crate) fn get(&self, number: ObjectId) -> Arc<CachedInode> {
         let shard = self.shards.get((number.0 as usize) % SHARDS).expect("a valid part");
         let mut shard = shard.lock();
@@ -211,7 +212,7 @@ impl InodeCache {
         inode
     }
 
-    /// Inodes whose atime only memory has.
+    /// Inodes whose newest atime is only in memory.
     pub(crate) fn with_read_time(&self) -> Vec<ObjectId> {
         let of = |shard: &Shard| {
             let shard = shard.lock();

@@ -1,7 +1,7 @@
 //! Layout of a filesystem in a dataset: the bytes in the dataset's directory entry, and the objects
 //! with a fixed number.
 //!
-//! Invariant: a program that does not know the version of the layout opens no such filesystem.
+//! Invariant: a program opens a filesystem only if it knows the version of the layout.
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::ObjectTable;
@@ -10,7 +10,7 @@ use weir_format::ObjectTable;
 pub const ROOT: ObjectId = ObjectId(1);
 /// Bitmap of the inode numbers in use.
 pub(crate) const BITMAP: ObjectId = ObjectId(2);
-/// Directory of the inodes without a name. Their names are their numbers.
+/// Directory of the inodes without a name: the name of each entry is the number of its inode.
 pub(crate) const ORPHANS: ObjectId = ObjectId(3);
 /// Usage and limits of users, groups and projects.
 pub(crate) const USAGE: ObjectId = ObjectId(4);
@@ -40,7 +40,7 @@ pub(crate) fn mark_number(block: &mut [u8; BLOCK_BYTES], number: ObjectId, is_us
 /// Version of the layout of the bytes in the dataset's directory entry.
 const VERSION: u8 = 2;
 
-/// Settings of a filesystem that are fixed at its creation: bytes of the dataset's directory entry.
+/// Settings of a filesystem that are fixed at its creation and stored in the directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Secret key of the hash of names.

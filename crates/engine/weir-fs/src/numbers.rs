@@ -28,7 +28,7 @@ pub(crate) struct Numbers {
     newest_run: u64,
     /// Number of used numbers, once it was counted.
     used: Option<u64>,
-    /// Numbers that became unused, with the txg from which on they may be used again.
+    /// Numbers that became unused, each with the first txg in which it may be used again.
     freed: VecDeque<(Txg, ObjectId)>,
     /// The numbers in `freed`.
     resting: HashSet<ObjectId>,
@@ -53,7 +53,7 @@ impl Numbers {
         }
     }
 
-    /// Finds an unused number. `hint`: preferred number, or 0 for a run of its own.
+    /// Finds an unused number. `hint`: preferred number; 0 for the first number of an unused run.
     pub(crate) async fn find(
         &mut self,
         hint: u64,
@@ -72,7 +72,7 @@ impl Numbers {
                 return Ok(number);
             }
         }
-        // A run of its own: the first whole run that is unused.
+        // Without a free number near the hint, use the first run without a used number.
         let start = self.newest_run.max(RUN);
         for from in [start, RUN] {
             if let Some(number) = self.find_in(from..OBJECTS_MAX, true, reads).await? {
@@ -84,7 +84,7 @@ impl Numbers {
         any.ok_or(FsError::Full("all inode numbers are used"))
     }
 
-    /// Finds an unused number in a range, or the first number of an unused run.
+    /// Finds an unused number in a range. `whole_run`: only the first number of an unused run.
     async fn find_in(
         &mut self,
         range: std::ops::Range<u64>,
@@ -115,7 +115,7 @@ impl Numbers {
         Ok(None)
     }
 
-    /// Records that the engine has changes of the bitmap: numbers that became used (true) or
+    /// Records changes of the bitmap that the engine has: numbers that became used (true) or
     /// unused.
     pub(crate) fn note(&mut self, changes: &[(ObjectId, bool)], reusable_from: Txg) {
         for (number, is_used) in changes.iter().copied() {
@@ -132,7 +132,7 @@ impl Numbers {
         }
     }
 
-    /// Number of used numbers, with the internal ones. The first call reads the whole bitmap.
+    /// Number of used numbers, including internal objects. The first call reads the whole bitmap.
     pub(crate) async fn count(&mut self, reads: Reads<'_>) -> Result<u64, FsError> {
         if let Some(used) = self.used {
             return Ok(used);

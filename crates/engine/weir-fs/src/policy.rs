@@ -15,7 +15,7 @@ pub(crate) struct ReadTime {
 /// Limits of the freeing of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeingLimits {
-    /// Maximum number of records of a file that is freed at once.
+    /// A file with at most this number of records is freed at once.
     pub at_once: u64,
     /// Maximum number of records that a background task frees in one txg.
     pub part: u64,

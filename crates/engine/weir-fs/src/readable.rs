@@ -46,7 +46,7 @@ pub struct ReadableEntries {
 /// Data in a part of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadableData {
-    /// Ranges of bytes with data, ascending. A read of one may still find damage.
+    /// Ranges of bytes with data, ascending. A read of such a range may still find damage.
     pub data: Vec<Range<u64>>,
     /// Ranges of bytes below unreadable nodes, ascending.
     pub unreadable: Vec<Range<u64>>,
@@ -93,8 +93,8 @@ impl Filesystem {
         Ok(found)
     }
 
-    /// Reads the entries of a directory: those in all blocks that are readable, even if the tree
-    /// above them is damaged.
+    /// Reads the entries in all readable blocks of a directory, even if the tree above these blocks
+    /// is damaged.
     ///
     /// # Errors
     /// `Stale`, `NotDirectory`; the errors of the engine, except damage.

@@ -1,6 +1,6 @@
 //! Rights of users on inodes, for all network servers.
 //!
-//! The kernel decides for the mount (option `default_permissions`); the network servers ask here.
+//! For a mount, the kernel decides (option `default_permissions`); network servers use this module.
 //! The rules come from POSIX.1-2017 (4.5 File Access Permissions), acl(5) and capabilities(7).
 //!
 //! Invariants:

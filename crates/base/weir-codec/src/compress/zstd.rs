@@ -3,11 +3,11 @@
 //! weir-pool decides whether to compress a block at all, by the volume's property and history.
 //!
 //! Invariants:
-//! - a compressed block is kept only if it saves at least an eighth; otherwise the block is stored
-//!   raw;
+//! - a compressed block is kept only if it saves at least an eighth; other blocks are stored raw;
 //! - the stored form is a `u16` little-endian length, followed by the zstd frame (RFC 8878) of this
-//!   length. The length is a `u32` if the stored form can exceed 64 KiB. It is necessary because
-//!   stored sizes are rounded up to 64 bytes, and a zstd decoder rejects the zeros after the frame;
+//!   length. The length is a `u32` if the stored form can exceed 64 KiB. The length is necessary
+//!   because stored sizes are rounded up to 64 bytes, and zstd decoders reject zeros after the
+//!   frame;
 //! - only compression uses the level: one decompressor reads the output of all levels;
 //! - decompression never writes beyond the block to be filled, whatever size the frame contains.
 

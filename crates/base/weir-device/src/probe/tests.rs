@@ -68,8 +68,8 @@ fn magic_numbers_are_recognised_at_their_offsets() {
 
 #[test]
 fn magic_numbers_near_the_end_are_found_for_any_length() {
-    // Positions of the versions 0.90 and 1.0 are rounded down from the end: 8 MiB + 20 KiB + 512
-    // bytes.
+    // The offsets of Linux RAID metadata 0.90 and 1.0 are rounded down from the end of the disk, so
+    // use a disk with an odd size: 8 MiB + 20 KiB + 512 bytes.
     let len = DISK_BYTES + (20 << 10) + 512;
     for offset in [DISK_BYTES - 65536, DISK_BYTES + (12 << 10)] {
         let mut disk = vec![0; len];

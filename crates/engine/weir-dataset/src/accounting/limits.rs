@@ -67,9 +67,9 @@ impl State {
         if self.limits.covers() { shortfall.saturating_sub(self.charge()) } else { shortfall }
     }
 
-    /// Additional nodes that a TRIM writes, if they increase the space use: the volume has a quota
-    /// and a snapshot, which keeps the old nodes. A TRIM changes the nodes above its two ends and
-    /// frees the nodes between the ends.
+    /// Additional nodes that a TRIM writes, if they count towards a quota; otherwise 0. They count
+    /// if the volume has a quota and a snapshot, which keeps the old nodes. A TRIM changes the
+    /// nodes above its two ends and frees the nodes between the ends.
     pub(crate) fn nodes_of_trim(&self) -> u64 {
         let counts = self.record.properties.quota_bytes() > 0 && !self.snapshots.is_empty();
         if counts { 2 * self.nodes().of(1) } else { 0 }
@@ -84,8 +84,8 @@ impl State {
 
 impl Volume {
     /// Returns true if the volume may accept `blocks` more consecutive dirty blocks, and false if
-    /// the caller must wait for a commit. `is_divisible`: a caller that waits writes many blocks in
-    /// several parts.
+    /// the caller must wait for a commit. `is_divisible`: after a wait, the caller writes many
+    /// blocks in several parts.
     ///
     /// # Errors
     /// `Full`, or `Quota` if the volume would exceed its quota.
@@ -152,8 +152,8 @@ impl Volume {
     }
 
     /// Returns true if a block clone may join the open txg, and false if the caller must retry
-    /// after a commit. The clone's references count towards the quota as blocks do. Of the pool's
-    /// space, the references need only nodes.
+    /// after a commit. The clone's references count towards the quota like blocks. In the pool, the
+    /// clone needs space only for nodes.
     ///
     /// # Errors
     /// `Full`, or `Quota` if the volume would exceed its quota.

@@ -31,7 +31,7 @@ impl Engine {
                 };
                 let chain = state.chain();
                 let after = if at == 0 { chain.inherits } else { chain.versions[at - 1].txg };
-                // Skip snapshots under destruction: freeing them frees no block of this snapshot.
+                // Skip snapshots under destruction: freeing them frees none of the counted blocks.
                 let shown = state.snapshots[at + 1..].iter().position(Snapshot::is_active);
                 let next = shown.map_or(chain.versions.len() - 1, |shown| at + 1 + shown);
                 Pair::of(&chain, at, next, after)
@@ -75,7 +75,7 @@ pub(crate) struct Pair {
     of: TreeOf,
     pub(crate) next: TreeRoot,
     next_of: TreeOf,
-    /// An older snapshot also references all blocks born in this txg or earlier.
+    /// The diff skips blocks born in this txg or earlier: older versions reference them too.
     after: Txg,
 }
 

@@ -23,7 +23,7 @@ const STEP_BLOCKS: usize = 32 << 10;
 /// 95 % of a normal distribution are within this number of standard deviations.
 pub(crate) const NORMAL_95: f64 = 1.96;
 
-/// Checksum of a content, and the disk address and size of a block that has it.
+/// Checksum of a content, and the disk address and size of a block with this content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Seen {
     checksum: u128,
@@ -71,7 +71,7 @@ pub struct DedupeEstimate {
     pub ratio_high: f64,
     /// RAM for a dedupe index of all unique records.
     pub index_bytes: u64,
-    /// One in this many contents is in the sample; 1: every content.
+    /// One in this number of contents is in the sample; 1 if every content is in the sample.
     pub one_in: u64,
 }
 
@@ -122,7 +122,7 @@ impl DedupeCount {
 
     /// Extrapolates the sample to all visited records.
     pub fn estimate(&self) -> DedupeEstimate {
-        // For each content: the number of disk addresses that have it, and their stored units.
+        // For each content: the number of disk addresses with this content, and their stored units.
         let mut contents: BTreeMap<u128, (u64, u64)> = BTreeMap::new();
         for seen in &self.kept {
             let (places, units) = contents.entry(seen.checksum).or_default();

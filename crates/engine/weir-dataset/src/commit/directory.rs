@@ -31,7 +31,7 @@ use crate::state::snapshot::descent;
 use crate::state::volume::Volume;
 
 /// Highest number at which numbering may resume after an unreadable range. A directory of maximum
-/// height has 2^32 more numbers above this one.
+/// height has 2^32 more numbers above this number.
 const NUMBER_MAX: u64 = TreeRoot::BLOCKS_MAX - (1 << 32);
 
 const RECORD: &str = "dataset record";
@@ -80,8 +80,9 @@ impl Engine {
 
 impl Engine {
     /// Abandons the datasets with unreadable records, and the snapshots and bookmarks without their
-    /// volume. A recount frees the space that only they use. An administrator requests this call:
-    /// before it, an import that can read the parts has their datasets with all their data.
+    /// volume. A recount frees the space that only these datasets use. Only an administrator
+    /// requests this call: until then, an import that can read the parts again has the datasets
+    /// with all their data.
     ///
     /// # Durability
     /// The change is on disk when this returns.
@@ -116,9 +117,9 @@ impl Engine {
     }
 
     /// Refuses to change the snapshot chain of a volume if an unreadable directory entry with one
-    /// of these numbers may be one of its snapshots. That snapshot would return at a wrong position
-    /// in the chain, and destroying its neighbour would free blocks that other versions of the
-    /// volume still reference.
+    /// of these numbers may be a snapshot of the volume. After the change, a later import would
+    /// find this snapshot at a wrong position in the chain. Destroying its neighbour would then
+    /// free blocks that other versions of the volume still reference.
     pub(crate) fn refuse_unread(
         &self,
         volume: &Volume,
@@ -345,8 +346,8 @@ impl Directory {
             let (volume, snapshot) = (record.id.0, origin.snapshot.0);
             tracing::error!(volume, snapshot, "a clone's origin is invalid: treated as lost");
             held = held.max(txg).max(origin.txg);
-            // Use the clone's own number, which is never the number of a snapshot: the origin is
-            // then lost.
+            // Use the clone's own number, which is never the number of a snapshot, so that the
+            // clone counts as a clone with a lost origin.
             origin.snapshot = record.id;
         }
         self.losses.held_for_clones = self.losses.held_for_clones.max(held);

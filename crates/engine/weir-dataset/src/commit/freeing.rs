@@ -1,15 +1,15 @@
 //! Frees the blocks of destroyed snapshots and volumes, a part in each txg.
 //!
-//! `txg` runs it; `snapshots` and `datasets` request it; weir-pool implements the tree diff.
+//! `txg` runs the freeing, `snapshots` and `datasets` request it; weir-pool has the tree diff.
 //!
 //! Invariants:
-//! - of one snapshot chain, one version at a time is freed: a partly freed version first, otherwise
-//!   the newest. The versions that a rollback left behind thus go before the snapshot that was
-//!   rolled back to. While the newest version is kept for a copy, older versions wait;
+//! - of one snapshot chain, a txg frees one version at a time: a partly freed version first, or
+//!   else the newest. So the versions that a rollback replaced are freed before the snapshot of the
+//!   rollback. While a copy keeps the newest version, older versions wait;
 //! - the txg that frees blocks also stores the progress in the version's directory entry;
 //! - a volume's directory entry stays until its last snapshot is freed;
-//! - blocks below an unreadable node are not freed here; a recount finds them. Blocks opposite an
-//!   unreadable node are not freed either if both versions may share them.
+//! - blocks below an unreadable node are not freed here; a recount finds them. If the diff cannot
+//!   read a node of the next version, it also keeps the blocks that both versions may share.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::BLOCK_BYTES;
@@ -30,7 +30,7 @@ const FREE_BLOCKS_MIN: u64 = 8;
 
 /// Version of a volume that is being freed.
 struct Target {
-    /// `None`: the head of the volume.
+    /// Index of the snapshot that is being freed; `None` for the head of the volume.
     snapshot: Option<usize>,
     what: DiffSpec,
 }
@@ -96,7 +96,8 @@ impl State {
 ///
 /// The blocks that only one version references were born after the previous version, and the next
 /// version does not have them at the same index (weir-pool, `snapshot_chain`). A tree diff of the
-/// version against the next one finds them. It reads only the nodes to free and their counterparts.
+/// version against the next one finds these blocks, and reads only the nodes to free and the nodes
+/// of the next version at the same indexes.
 #[boxed(?Send)]
 pub(crate) async fn free_some(
     pool: &Pool,
@@ -136,7 +137,7 @@ async fn free_part(
     let share = pool.space().total_bytes / FREE_SHARE / BLOCK_BYTES as u64;
     let most = share.clamp(FREE_BLOCKS_MIN, FREE_BLOCKS_MAX) as usize;
     // Freeing shared blocks changes their reference tables, which stay in RAM until the commit:
-    // stop when RAM has no room for more of them.
+    // stop when no RAM is left for further changed tables.
     while blocks < most && (blocks == 0 || pool.has_room_for_tables()) {
         let found = walk.next().await?;
         if found.is_empty() {

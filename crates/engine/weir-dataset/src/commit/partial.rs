@@ -106,9 +106,9 @@ pub(crate) async fn write_partial(
 }
 
 impl Engine {
-    /// Rewrites partial records if a disk again has their lost part, for example after it
-    /// reconnected. Like every overwritten record, they leave the list of permanent errors with the
-    /// next commit.
+    /// Rewrites each partial record whose lost part is readable again, for example after a disk
+    /// reconnected. Like every overwritten record, such a record leaves the list of permanent
+    /// errors with the next commit.
     ///
     /// # Errors
     /// The pool is suspended.

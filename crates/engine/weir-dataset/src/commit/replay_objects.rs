@@ -4,8 +4,8 @@
 //! `replay` reads the batches and replays the records of volumes.
 //!
 //! Invariants:
-//! - if the log has records to replay of a dataset whose layer this program lacks, the import fails
-//!   before it writes;
+//! - if the log has records of a dataset whose layer this program lacks, the import fails before it
+//!   writes;
 //! - if the layer cannot apply a record, the import fails. A forced import drops the record.
 
 use std::ops::Range;

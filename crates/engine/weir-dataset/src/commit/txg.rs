@@ -345,8 +345,8 @@ impl Engine {
         let height = TreeRoot::height_for(next_dataset).max(root.height);
         let (root, _) = tree.grow(out, TreeKind::Root, height).await?;
         if all {
-            // This also replaces the pointers below nodes that became unreadable while the pool was
-            // in use.
+            // `filled` also replaces the pointers below nodes that became unreadable while the pool
+            // was in use.
             changes = filled(changes, root.blocks(), &unread);
         }
         let (tree, past) = (Tree::new(pool, root), EarlierSnapshots::default());
@@ -360,8 +360,9 @@ impl Engine {
         for volume in self.all_volumes() {
             let mut state = volume.state.lock();
             state.settle_log(txg);
-            // Not before the uberblock is durable: a partial write logs its whole blocks. Bytes
-            // from a clone that is not durable would then survive a crash that loses the clone.
+            // Clear this list only now that the uberblock is durable. A partial write logs its
+            // whole blocks: without the list, it could log bytes of a clone that is not durable
+            // yet, and these bytes would survive a crash that loses the clone.
             state.syncing_clones.clear();
             volume.measure_limits(&mut state);
         }
@@ -468,8 +469,8 @@ fn freeze_volume(volume: &Arc<Volume>, state: &mut State, all: bool) -> Option<F
     })
 }
 
-/// Turns the records that a volume gained by growing into holes if their leaf is unreadable: the
-/// leaf has no pointers for them.
+/// Makes the records that a volume gained by growing holes if their leaf is unreadable: such a leaf
+/// has no pointers for these records.
 async fn zero_new_space(
     tree: Tree<'_>,
     changes: Vec<Change>,

@@ -1,5 +1,5 @@
 //! Write-out of a dataset with many objects: the tree of each changed object, then the blocks of
-//! the object table that hold their slots, then the table.
+//! the object table with the slots of these objects, then the table.
 //!
 //! `write_table` stores the records, `txg` publishes the result.
 //!

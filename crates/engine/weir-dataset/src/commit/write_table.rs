@@ -1,6 +1,6 @@
 //! Write-out of the records of a dirty table: stores each record or references an existing copy.
 //!
-//! `txg` adds them to the tree; weir-pool compares contents.
+//! `txg` adds the records to the tree; weir-pool compares contents.
 //!
 //! Invariant: consecutive records whose blocks all share one memory cell (WRITE SAME) are stored
 //! once.
@@ -45,7 +45,7 @@ struct Storing<'a> {
     waiting: Vec<Candidate>,
     places: Vec<usize>,
     /// Changes that repeat the record of an earlier change: index of the change, index of the
-    /// earlier one, blocks.
+    /// earlier change, blocks.
     repeats: Vec<(usize, usize, Blocks)>,
 }
 
@@ -162,8 +162,8 @@ impl Storing<'_> {
                 unreachable!("a table's records are stored one by one")
             };
             let sharing = Sharing::of(std::iter::repeat_n(&ptr, same.len()));
-            // Dedupe may have chosen a block that already has many references: check that it can
-            // gain more.
+            // Dedupe may have chosen a block that already has many references: check that the block
+            // can take the additional references.
             let fits = self.engine.core.pool.check_share(&sharing).await.is_ok();
             if fits {
                 out.share(&sharing).await?;

@@ -1,8 +1,8 @@
 //! Changes of a volume that a txg wrote and has not published yet.
 //!
-//! `txg` writes and publishes them.
+//! `txg` writes and publishes the changes.
 //!
-//! Invariant: the txg publishes all of them or none.
+//! Invariant: the txg publishes all changes of a volume or none.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub(crate) struct Written {
     pub(crate) delta: Delta,
     /// Changes to the tree.
     pub(crate) changes: Vec<Change>,
-    /// Records that the volume gained by growing. They cannot be damaged.
+    /// Records that the volume gained by growing. Such records cannot be damaged.
     pub(crate) gained: Option<Range<u64>>,
     /// Records that become permanent errors in this txg: partial records, and clones of damaged
     /// records.
@@ -45,7 +45,7 @@ pub(crate) struct Written {
     pub(crate) others: BTreeMap<DatasetId, Option<DatasetRecord>>,
     /// New content of the rewritten blocks of the object table.
     pub(crate) slot_blocks: BTreeMap<u64, Block>,
-    /// Changed records of objects and of the object table. They leave the list of permanent errors.
+    /// Changed records of objects and the object table, which are no longer permanent errors.
     pub(crate) changed_objects: Vec<(ObjectId, Vec<Range<u64>>)>,
 }
 

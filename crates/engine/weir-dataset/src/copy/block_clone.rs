@@ -90,8 +90,8 @@ impl Engine {
     /// writing data. The two ranges may be in one volume and may overlap; the source may be a
     /// snapshot ([`Engine::open_snapshot`]). Long ranges are cloned in consecutive pieces of 1 GiB.
     ///
-    /// The clone replaces all writes acknowledged before this call. Of a concurrent write to a
-    /// block, either the clone or the write comes last, as a whole. Once a piece is part of a txg,
+    /// The clone replaces all writes acknowledged before this call. A clone and a concurrent write
+    /// to the same block apply one after the other, in either order. Once a piece is part of a txg,
     /// later writes to that piece are kept, because a txg applies its writes after its clones.
     ///
     /// # Durability
@@ -341,7 +341,7 @@ struct Made {
     open: RangeSet,
     /// All records before this one are already in `changes` or in `run`.
     at: u64,
-    /// References that end before record `at`: neighbours in one leaf.
+    /// References for the records directly before `at`, all in one leaf.
     run: Vec<BlockPtr>,
     changes: Vec<Change>,
 }

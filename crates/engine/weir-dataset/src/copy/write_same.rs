@@ -25,7 +25,7 @@ impl Engine {
     /// None until a flush, as for a write.
     ///
     /// # Errors
-    /// `Unfit` for a pattern or range that breaks these rules, and all errors of a write.
+    /// `Unfit` for a pattern or range with an invalid length or offset, and all errors of a write.
     #[boxed(?Send)]
     pub async fn write_same(
         &self,

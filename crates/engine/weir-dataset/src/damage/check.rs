@@ -29,8 +29,8 @@ impl Engine {
         Ok(self.core.pool.check_references(&self.roots_with(&[])).await?)
     }
 
-    /// Finds two blocks that share a disk address; returns a block without an address twice. `None`
-    /// if all blocks are right. No write may run concurrently.
+    /// Returns two blocks that share a disk address. For a block without a disk address, returns
+    /// this block twice. `None` if all blocks are right. No write may run concurrently.
     #[boxed(?Send)]
     pub async fn check_places(&self) -> Result<Option<(BlockPtr, BlockPtr)>, DatasetError> {
         let _committer = self.core.committer.lock().await;

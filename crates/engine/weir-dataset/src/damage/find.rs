@@ -56,7 +56,7 @@ impl Shown {
         let objects = objects_of(record);
         let records = match objects {
             Objects::One => size.records_in(record.size_bytes),
-            // Objects have their own numbers of records.
+            // Each object has its own number of records, so use the maximum.
             Objects::Many => TreeRoot::BLOCKS_MAX,
         };
         Self { volume, version, objects, root: record.root, size, records }
@@ -183,7 +183,7 @@ impl Volume {
         self.note_unreadable_in(ObjectId::VOLUME, size.touched(&blocks), nodes_alone).await;
     }
 
-    /// Adds the unreadable ones of these records of an object to the list of permanent errors.
+    /// Reads records of an object. Adds each unreadable record to the list of permanent errors.
     #[boxed(?Send)]
     pub(crate) async fn note_unreadable_in(
         &self,
@@ -196,7 +196,7 @@ impl Volume {
             match self.look_for_damage((object, &records), nodes_alone).await {
                 Ok(false) => {}
                 Err(error) if outlived(&error) => {}
-                // Another error is no damage: the disk that has the data may be temporarily
+                // Any other error is not damage: the disk that has the data may be temporarily
                 // unresponsive.
                 Ok(true) | Err(_) => return,
             }
@@ -513,7 +513,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Records in the destinations of a txg's clones whose source records are damaged.
+    /// Destination records that a txg's clones made from damaged source records.
     pub(crate) fn cloned_damage(
         &self,
         clones: &[BlockClone],

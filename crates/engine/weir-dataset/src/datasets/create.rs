@@ -178,8 +178,8 @@ impl Engine {
         }
     }
 
-    /// Adds a new volume to the engine's list of volumes. None of the volume's writes is logged
-    /// before its directory entry is stored.
+    /// Adds a new volume to the engine's list of volumes. No write to the volume is logged before
+    /// the volume's directory entry is stored.
     pub(crate) fn add_volume(&self, volume: Volume) {
         // Lock the volume list: a freeze waits for this lock, so the open txg also stores the
         // directory entry.

@@ -1,6 +1,6 @@
 //! Destroys volumes.
 //!
-//! `commit::freeing` frees their blocks.
+//! `commit::freeing` frees the blocks of destroyed volumes.
 //!
 //! Invariants:
 //! - a volume with clones or held snapshots is not destroyed;

@@ -79,8 +79,8 @@ impl Engine {
                 resize(size, before);
             };
             self.enlarge_reservation(name, what, || resize(before, size), undo)?;
-            // Log no change of the volume until the commit: a replay after an earlier crash would
-            // not know the new size.
+            // Log no change of the volume until the commit: a replay after a crash before this
+            // commit would not know the new size.
             volume.state.lock().object.log.skip_until(self.core.open_txg());
         }
         self.commit_change().await

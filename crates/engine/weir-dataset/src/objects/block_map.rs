@@ -1,6 +1,6 @@
 //! Map from block numbers to blocks: a hash map of groups of adjacent blocks.
 //!
-//! `dirty` gives the blocks their meaning.
+//! The dirty table (`dirty`) has its blocks in this map.
 //!
 //! A request of 1 MiB touches 16 groups instead of 256 hash map entries, each of them a cache miss.
 //! A block without neighbours costs 128 bytes more than in a map of single blocks.

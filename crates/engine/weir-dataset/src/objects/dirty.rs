@@ -1,6 +1,6 @@
 //! Dirty table: the changes of one txg to one object.
 //!
-//! Its holder locks it, such as `state::volume`; `commit` writes it out.
+//! The holder of a table, such as `state::volume`, locks it; `commit` writes the table out.
 //!
 //! Invariants:
 //! - a block is in `blocks` or in `holes`, never in both: the later change wins;

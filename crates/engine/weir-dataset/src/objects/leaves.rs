@@ -1,7 +1,7 @@
 //! Cache of the leaf nodes that recent reads of a volume used. A hit avoids the lookup from the
 //! root.
 //!
-//! The node cache also holds these nodes; this table only saves its lookups.
+//! The node cache also holds these nodes; this table only saves the lookups in the node cache.
 //!
 //! Invariants: entries belong to one root; a new root empties the table; no result is a damage
 //! marker, because only a read can resolve it.
@@ -57,7 +57,7 @@ impl Leaves {
     }
 }
 
-/// Returns `None` for a damage marker: what it replaces is unknown without a read.
+/// Returns `None` for a damage marker: only a read can find the pointers that the marker replaces.
 #[expect(clippy::unnecessary_wraps, reason = "what lookups return")]
 fn readable(ptr: BlockPtr) -> Result<Option<BlockPtr>, PoolError> {
     Ok((!ptr.is_damaged()).then_some(ptr))

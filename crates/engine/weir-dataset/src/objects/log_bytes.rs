@@ -1,13 +1,13 @@
 //! Memory of the log queues: each queue adds its bytes to the total of the pool.
 //!
 //! The budget of dirty data does not cover this memory. If a client overwrites a block several
-//! times in one txg, the dirty table has the last version, but the log queue has all of them.
+//! times in one txg, the dirty table has the last version, but the log queue has all versions.
 //!
 //! Invariants:
 //! - the total is the sum of all queues of the pool;
-//! - a queue is within its bound if its bytes fit into the rest of the total once more. So a single
-//!   queue gets half of the total, two queues a third each, and small queues keep their changes
-//!   while large ones are dropped.
+//! - a queue is within its bound if the unused rest of the total is at least as large as the queue.
+//!   So a single queue gets half of the total, two queues a third each, and small queues keep their
+//!   changes while large queues are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ impl LogTotal {
         Self { bytes: AtomicU64::new(0), max: AtomicU64::new(max) }
     }
 
-    /// Sets the maximum. Queues beyond it are dropped with their next change.
+    /// Sets the maximum. A queue that exceeds its new bound is dropped with its next change.
     pub(crate) fn set_max(&self, bytes: u64) {
         self.max.store(bytes, Ordering::Relaxed);
     }
@@ -34,7 +34,7 @@ impl LogTotal {
     }
 }
 
-/// Bytes of one queue. Gives them back to the total when dropped.
+/// Bytes of one queue. Dropping this value subtracts the bytes from the total.
 pub(crate) struct LogBytes {
     total: Arc<LogTotal>,
     bytes: u64,

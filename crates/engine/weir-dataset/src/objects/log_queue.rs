@@ -7,7 +7,7 @@
 //! - the queue has the changes in the order of their LSNs. Unless it skips a txg, it has every
 //!   change after the last durable one;
 //! - while the queue skips a txg, the flush of a change waits for the commit of that txg, so no
-//!   later change is logged before it.
+//!   later change is logged before this commit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,13 +54,13 @@ pub(crate) enum FlushStep {
     Log,
 }
 
-/// Changes of one object on the way to the intent log.
+/// Queue of the changes of one object that are neither logged nor committed.
 pub(crate) struct LogQueue {
     /// Changes not yet logged or committed, oldest first.
     records: VecDeque<QueuedRecord>,
     bytes: LogBytes,
-    /// Newest txg with changes that are not in the queue. Only the commit of this txg makes them
-    /// durable.
+    /// Newest txg with changes that are not in the queue. Only the commit of this txg makes these
+    /// changes durable.
     skipped: Option<Txg>,
     acked: Lsn,
     /// LSN of the last change in the syncing txg.

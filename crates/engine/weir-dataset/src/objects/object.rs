@@ -1,7 +1,8 @@
-//! Object: the changes of one tree of a dataset that no txg has committed.
+//! Object: the uncommitted changes of one tree of a dataset.
 //!
-//! The holder of the object locks it, such as the `State` of a volume, which has one object and its
-//! block clones. The committed root and size of the tree are in the record of the dataset.
+//! The holder of an object locks it. For a volume, the holder is its `State`, which has one object
+//! and the volume's block clones. The committed root and size of the tree are in the record of the
+//! dataset.
 //!
 //! Invariant: the log queue has the order of the changes to the dirty table, because both change
 //! under the lock of the holder.

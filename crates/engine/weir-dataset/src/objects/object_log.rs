@@ -54,8 +54,8 @@ pub enum LogOrder {
         /// Objects that the change names. If the change survives a crash, so do all earlier changes
         /// of these objects.
         names: Vec<ObjectId>,
-        /// Objects that lose their last name with the change. Their later changes are not logged,
-        /// until a namespace change names the object again because its number was reused.
+        /// Objects that lose their last name with the change. Later changes of such an object are
+        /// not logged until its number is reused and a namespace change names it again.
         ends: Vec<ObjectId>,
     },
 }
@@ -168,7 +168,7 @@ impl Queue {
 pub(crate) struct TakenObjects {
     /// The changes, ordered by LSN.
     pub(crate) records: Vec<QueuedObjectRecord>,
-    /// Objects in this batch: `records` has all their queued changes up to its last LSN.
+    /// Objects in this batch: `records` has all their changes up to the last LSN of the batch.
     objects: Vec<ObjectId>,
 }
 
@@ -252,8 +252,9 @@ impl ObjectLog {
     }
 
     /// Drops the queued changes of an object that loses its last name with the namespace change
-    /// `lsn`. Keeps changes before the last queued namespace change that names the object: a crash
-    /// may leave the naming change and lose the removal, and the closure rule then requires them.
+    /// `lsn`. Keeps changes before the last queued namespace change that names the object: if a
+    /// crash leaves this naming change and loses the removal, the closure rule requires the earlier
+    /// changes.
     fn end(&mut self, object: ObjectId, lsn: Lsn, bug: PlantedBug) {
         self.ended.insert(object, Ended { lsn, is_reused: false });
         let keep = match self.named.get(&object) {
@@ -273,8 +274,8 @@ impl ObjectLog {
     }
 
     /// If all queues together exceed their bound, drops the changes of the objects with the largest
-    /// queues, and if the namespace alone exceeds it, all changes. The commit of `txg` makes these
-    /// changes durable. Returns false after the second case.
+    /// queues. If the namespace queue alone exceeds the bound, drops all changes and returns false.
+    /// The commit of `txg` makes the dropped changes durable.
     fn keep_bound(&mut self, txg: Txg) -> bool {
         if self.bytes.fits(OBJECTS_QUEUED_BYTES_MAX) {
             return true;
@@ -290,7 +291,7 @@ impl ObjectLog {
             }
             self.bytes.sub(queue.skip(txg));
         }
-        // The dropped queues gave their bytes back to the total, so the bound may be larger now.
+        // The total no longer includes the dropped queues, so the bound may be larger now.
         let fits = self.bytes.fits(OBJECTS_QUEUED_BYTES_MAX);
         if !fits {
             self.clear();
@@ -326,8 +327,8 @@ impl ObjectLog {
         self.ended.retain(|_, ended| ended.lsn > lsn);
     }
 
-    /// Registers a sync. [`Self::take`] includes its changes until [`Self::remove_waiting`] removes
-    /// it.
+    /// Registers a sync. [`Self::take`] includes the changes of the sync until
+    /// [`Self::remove_waiting`] removes the sync.
     pub(crate) fn add_waiting(&mut self, of: SyncOf, target: Lsn) {
         self.waiting.push((of, target));
     }
@@ -352,7 +353,7 @@ impl ObjectLog {
     }
 
     /// Computes the closure rule: returns the objects whose changes a sync must log together with
-    /// the changes of the namespace. No other function computes this.
+    /// the changes of the namespace. No other function computes this rule.
     fn closure(&self, of: SyncOf, bug: PlantedBug) -> Vec<ObjectId> {
         let mut objects: Vec<ObjectId> = match of {
             SyncOf::All => return self.objects.keys().copied().collect(),

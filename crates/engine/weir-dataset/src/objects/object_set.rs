@@ -146,7 +146,7 @@ pub(crate) struct ObjectChanges {
     pub(crate) referenced_bytes: u64,
 }
 
-/// Upper bounds of what a call adds to the open txg.
+/// Upper bounds of the memory and space that a call adds to the open txg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Added {
     /// Memory, in blocks.
@@ -191,7 +191,7 @@ impl ObjectChanges {
             // A range of holes rewrites at most the nodes at its ends. The nodes between them are
             // freed.
             for record in records.into_iter().flat_map(|records| [records.start, records.end]) {
-                // One more range of holes, or a step in the number of leaves.
+                // Add a block for one more range of holes or `LEAVES_OF_BLOCK` more leaves.
                 added.blocks += 1;
                 let leaf = record >> NODE_SHIFT;
                 let is_known = known.is_some_and(|known| known.leaves.contains(&leaf))
@@ -256,9 +256,9 @@ impl ObjectChanges {
 }
 
 impl DirtyObject {
-    /// Memory of the changes in blocks: the data, and one block for the slot with the rest. Many
-    /// holes or changed leaves also count: without that, a client that punches holes into one
-    /// object could fill the memory.
+    /// Memory of the changes in blocks: the data, one block for the slot and small parts, and more
+    /// for many holes or changed leaves. Without that additional count, a client that punches holes
+    /// into one object could fill the memory.
     pub(crate) fn memory_blocks(&self) -> u64 {
         let (data, holes) = (self.table.data_blocks(), self.table.hole_ranges());
         let references = self.references.len() / REFERENCES_OF_BLOCK;

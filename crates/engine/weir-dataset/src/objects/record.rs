@@ -10,8 +10,7 @@ use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_format::TreeRoot;
 
-/// Shared block of zeros, for the zero blocks of a record that holds data.
-/// A block of zeros that all holes share.
+/// Block of zeros that all holes share, and also all zero blocks of records with data.
 pub static ZERO_BLOCK: LazyLock<Block> = LazyLock::new(|| Block::copy_of(&[0; BLOCK_BYTES]));
 
 /// Size of a volume and of its records.

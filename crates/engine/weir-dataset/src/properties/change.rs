@@ -5,8 +5,8 @@
 //! Invariants:
 //! - a volume inherits from the pool and a snapshot from its volume, at the time of the query: only
 //!   set values are stored, and a change of an inherited value takes effect at once;
-//! - one txg stores all parts of a change of several properties or several datasets, or no part is
-//!   made;
+//! - one txg stores a change of several properties or several datasets as a whole, or the change
+//!   fails and has no effect;
 //! - a limit is set only if it holds at that time.
 
 use std::collections::BTreeSet;
@@ -96,8 +96,7 @@ impl PropertyChange {
         }
     }
 
-    /// True if the property is a number of bytes that the pool must be able to reserve, or that
-    /// limits the use.
+    /// True if the property is a quota or a reservation.
     fn is_limit(&self) -> bool {
         matches!(self, Self::Set(row, _) if row.kind == Kind::Limit)
     }
@@ -454,8 +453,8 @@ impl PropertiesOf {
         })
     }
 
-    /// Properties of a newer Weir that are set on the target: their numbers and values. They are
-    /// not inherited.
+    /// Numbers and values of the properties of a newer Weir that are set on the target. Such
+    /// properties are not inherited.
     pub fn unknown(&self) -> impl Iterator<Item = (u16, &[u8])> {
         self.own.unknown()
     }

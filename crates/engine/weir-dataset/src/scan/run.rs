@@ -6,8 +6,9 @@
 //! - a resilver starts automatically as soon as a leg in use is stale, and precedes any scrub;
 //! - a scan begins after a commit: its segments then include all writes that were in flight when a
 //!   leg reconnected, and a replay needs none of the older log batches;
-//! - a leg counts as up to date only from a commit after everything that it missed was found,
-//!   copied, read back and flushed; after an earlier failure the resilver restarts;
+//! - a leg counts as up to date only after the resilver found, copied, read back and flushed
+//!   everything that the leg missed, and a commit followed; after an earlier failure the resilver
+//!   restarts;
 //! - a scrub that resumes after an import checks only a part, so it clears no permanent errors.
 
 use std::pin::pin;
@@ -92,7 +93,7 @@ impl Engine {
     }
 
     /// Restores the newest scan of an earlier import epoch of the pool, which the server stored. A
-    /// running scrub resumes at `place`; a paused scrub stays paused there.
+    /// running scrub resumes at `place`; a paused scrub stays paused at `place`.
     pub fn restore_scan(&self, status: ScanStatus, place: ScanPlace) {
         let mut wanted = self.scans.wanted.lock();
         if *wanted != Wanted::Nothing {
@@ -210,7 +211,7 @@ impl Engine {
                     self.nap(sleep).await;
                 }
             } else if self.evacuate(sleep).await? {
-                // Repeat until no segment is left to move.
+                // The loop repeats until no segment is left to move.
             } else if self.pool().take_recount() {
                 self.recount(sleep).await?;
             } else if scrub {
@@ -321,8 +322,8 @@ impl Engine {
 
     /// True if a resilver that found damage may complete. The resilvered legs then have all data
     /// that any leg has, and the list of permanent errors names the other data. False while a leg
-    /// that may have the data is missing. False also before the last attempt, because a disk may
-    /// fail to read temporarily.
+    /// that may have the unreadable data is missing. False also before the last attempt, because a
+    /// disk may fail to read temporarily.
     fn damage_may_stay(&self) -> bool {
         let is_last = self.scans.failures.lock().saturating_add(1) >= SCAN_ATTEMPTS_MAX;
         let in_use = |state| matches!(state, LegState::Online | LegState::Stale);

@@ -1,5 +1,6 @@
-//! Bookmarks: past snapshots of a volume that can be the base of an incremental stream, also after
-//! the snapshot is destroyed. Bookmarks reference no block and hold no space.
+//! Bookmarks: a bookmark stores the txg and guid of a snapshot, and can be the base of an
+//! incremental stream, also after the snapshot is destroyed. Bookmarks reference no block and hold
+//! no space.
 //!
 //! `streams::send` sends streams that begin at a bookmark.
 //!

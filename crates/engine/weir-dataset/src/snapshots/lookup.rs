@@ -95,9 +95,9 @@ impl Engine {
         all
     }
 
-    /// Bytes that destroying these snapshots of one volume together would free. This number exceeds
-    /// the sum for each snapshot alone by the blocks that only these snapshots share. Reads the
-    /// nodes that only these snapshots reference.
+    /// Bytes that destroying these snapshots of one volume together would free. Blocks that only
+    /// these snapshots share count too, so the number can exceed the sum over the single snapshots.
+    /// Reads the nodes that only these snapshots reference.
     ///
     /// # Errors
     /// `NoSnapshot` if a snapshot does not exist.
@@ -133,8 +133,8 @@ impl Engine {
     }
 }
 
-/// Pairs of each snapshot for which `goes` returns true and the next remaining version. The diff of
-/// a pair finds the blocks that were born after the previous version and that the next remaining
+/// Pairs each snapshot for which `goes` returns true with the next remaining version. The diff of a
+/// pair finds the blocks that were born after the previous version and that the next remaining
 /// version does not reference.
 fn going(state: &State, goes: impl Fn(&Snapshot) -> bool) -> Vec<Pair> {
     let chain = state.chain();

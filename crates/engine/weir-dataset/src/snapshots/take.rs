@@ -1,6 +1,6 @@
 //! Snapshots and clones: taking, listing, holding, destroying, rolling back, cloning, promoting.
 //!
-//! `state::snapshot` has their effect on a volume's tree; `commit::freeing` frees their blocks.
+//! `state::snapshot` applies snapshots to a volume's tree; `commit::freeing` frees their blocks.
 //!
 //! Invariants:
 //! - a change is committed before it is acknowledged, and one txg stores all directory entries that
@@ -201,8 +201,8 @@ impl Engine {
     }
 
     /// Snapshots of a volume, oldest first. If the neighbours of a snapshot changed, this call
-    /// counts again the space that only the snapshot references, and for that reads the nodes that
-    /// only that snapshot references.
+    /// recounts the space that only the snapshot references. The recount reads the nodes that only
+    /// this snapshot references.
     #[boxed(?Send)]
     pub async fn snapshots(&self, volume: &str) -> Result<Vec<SnapshotInfo>, DatasetError> {
         let volume = self.volume(volume)?;
@@ -610,7 +610,7 @@ impl Engine {
         state.object.log.drop_until(self.core.open_txg());
     }
 
-    /// Replaces a volume's tree by a snapshot's. The old tree becomes a version to be freed.
+    /// Replaces a volume's tree by a snapshot's tree. The old tree becomes a version to be freed.
     fn leave_behind(&self, state: &mut State, target: &DatasetRecord, inherited: u64) {
         let mut left = self.wanted_snapshot(&state.record, &state.record.name);
         if let DatasetKind::Snapshot(moment) = &mut left.kind {
@@ -618,8 +618,8 @@ impl Engine {
         }
         left.state = DatasetState::Destroying;
         for snapshot in &mut state.snapshots {
-            // Count this space again: blocks that the volume overwrites from now on belong to the
-            // replaced version.
+            // Recount the space that only this snapshot references: blocks that the volume
+            // overwrites from now on belong to the replaced version.
             snapshot.moment_mut().unique_units = None;
             snapshot.dirty = true;
         }

@@ -1,8 +1,8 @@
 //! Block clones that no txg has committed yet.
 //!
-//! `copy` creates them.
+//! `copy` creates the block clones.
 //!
-//! Invariant: a clone keeps its source volume alive until it is committed.
+//! Invariant: a clone keeps its source volume alive until the clone is committed.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ pub(crate) struct DirectoryLosses {
     pub(crate) unread: Vec<Range<u64>>,
     /// Numbers that the unreadable datasets may have.
     pub(crate) numbers: Vec<Range<u64>>,
-    /// Newest birth txg of the blocks that these datasets may reference.
+    /// Newest birth txg of the blocks that the unreadable datasets may reference.
     pub(crate) unread_until: Txg,
     /// Directory entries of snapshots and bookmarks whose volume is unreadable.
     pub(crate) orphans: Vec<DatasetRecord>,

@@ -32,7 +32,7 @@ pub(crate) const HINT_SHARE: u64 = 5;
 /// Default upper bound of the dedupe index: 50 million blocks.
 pub(crate) const HINT_BYTES_MAX: u64 = 1 << 30;
 
-/// Options of a running engine. They are not stored.
+/// Options of a running engine, which the pool does not store.
 #[derive(Clone)]
 pub struct EngineOptions {
     /// RAM for dirty data and caches of this pool.
@@ -71,7 +71,7 @@ pub struct VolumeSpec {
 /// One open pool with its volumes.
 pub struct Engine {
     pub(crate) core: Arc<Core>,
-    /// All volumes, including those being destroyed, ordered by number.
+    /// All volumes, including volumes under destruction, ordered by number.
     pub(crate) volume_list: RwLock<Vec<Arc<Volume>>>,
     pub(crate) next_dataset: AtomicU64,
     pub(crate) datasets_max: AtomicUsize,

@@ -1,6 +1,6 @@
 //! Limits of a volume: quotas, reservations, used space.
 //!
-//! `accounting` measures and checks them.
+//! `accounting` measures and checks the limits.
 //!
 //! Invariant: an unset limit restricts nothing.
 
@@ -11,9 +11,9 @@ use weir_format::{NODE_FANOUT, Properties, TreeRoot};
 use crate::objects::record::VolumeSize;
 
 /// Minimum space reserved for a volume with a reservation, even if it already uses all of the
-/// reservation: overwritten blocks occupy space until the commit frees the old ones. It covers the
-/// largest change of one write, which includes two partly changed records of the maximum size and
-/// their nodes, with a margin.
+/// reservation: overwritten blocks occupy space until the commit frees the old ones. The minimum
+/// covers the largest change of one write, which includes two partly changed records of the maximum
+/// size and their nodes, with a margin.
 pub(crate) const OVERWRITE_BYTES: u64 = 3 << 20;
 
 pub(crate) const ATOMIC_WRITE_BLOCKS: u64 = ATOMIC_WRITE_BYTES_MAX / BLOCK_BYTES as u64;

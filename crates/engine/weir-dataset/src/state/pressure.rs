@@ -18,8 +18,8 @@ use weir_format::Compression;
 /// writers do not wait; above half of the budget, commits follow one another without a pause.
 const DIRTY_PERCENT: u64 = 60;
 
-/// Minimum size of a write-out whose waiting time says something about the disks: a smaller
-/// write-out fits into the writes in flight and waits for no disk.
+/// Minimum size of a write-out whose waiting time shows the speed of the disks: a smaller write-out
+/// fits into the writes in flight and waits for no disk.
 const TELLING_BYTES: u64 = (STREAM_WRITE_BYTES * STREAM_WRITES_IN_FLIGHT) as u64 * 2;
 
 #[derive(Debug, Default)]

@@ -36,9 +36,9 @@ const TXG_ROOM_MIN: u64 = OVERWRITE_BYTES;
 
 /// Maximum number of consecutive commits that contain no client's change and do not increase the
 /// number of free and pending segments. Such commits consume as much space as they release. So
-/// after this many, segments that only wait for reuse no longer count as space that will become
-/// free. The number is several times the commits that the reuse of a segment takes, and enough for
-/// the cleaner to empty one segment.
+/// after this number of commits, segments that only wait for reuse no longer count as space that
+/// will become free. The number is several times the commits that the reuse of a segment takes, and
+/// enough for the cleaner to empty one segment.
 const FRUITLESS_COMMITS_MAX: u32 = 32;
 
 /// Tracks whether commits without client changes still increase the free space.
@@ -175,7 +175,7 @@ pub(crate) struct Core {
     pub(crate) wake_committer: Notify,
     progress: parking_lot::Mutex<Progress>,
     /// Signals commit progress. `Notify` wakes waiters in FIFO order. Within a tokio runtime a
-    /// `watch` picks one at random, which would make simulations unreplayable.
+    /// `watch` picks a waiter at random, which would make simulations unreplayable.
     news: Notify,
     pub(crate) memory: MemorySplit,
     /// Memory of the log queues of all datasets.
@@ -388,8 +388,8 @@ impl Core {
     }
 
     /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` limits the
-    /// nodes that the txg writes because of them. A reservation of their volume covers `covered`
-    /// bytes of the cost.
+    /// nodes that the txg writes because of these blocks. A reservation of the volume covers
+    /// `covered` bytes of the cost.
     pub(crate) fn admit(&self, blocks: u64, nodes: Nodes, covered: u64) -> Admission {
         self.admit_cost(blocks, nodes.cost(blocks), covered)
     }
@@ -405,7 +405,8 @@ impl Core {
         // A write whose cost the reservation covers completely skips this check, even if the pool's
         // tables have grown a little since: the reserve absorbs that growth.
         if covered < cost && charged + kept > self.capacity_left() {
-            // Wait while data is dirty: its commit may free the live data that it replaces.
+            // Wait while data is dirty: the commit of this data may free the live data that it
+            // replaces.
             let hopeless = dirty == 0 && !self.is_freeing();
             return if hopeless { Admission::Full } else { Admission::Wait };
         }
@@ -433,8 +434,7 @@ impl Core {
 
     /// True if an uncommitted txg frees space.
     fn is_freeing(&self) -> bool {
-        // `committed` advances only after the freed space is counted, so the space is expected
-        // until then.
+        // `committed` advances only after the freed space is counted, so return true until then.
         Txg(self.freeing.load(Ordering::Acquire)) > self.progress.lock().committed
     }
 

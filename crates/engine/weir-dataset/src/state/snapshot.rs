@@ -1,6 +1,6 @@
 //! Snapshots of a volume in RAM, and their effect on its tree.
 //!
-//! `snapshots` creates and destroys them; `commit::freeing` frees their blocks.
+//! `snapshots` creates and destroys snapshots; `commit::freeing` frees their blocks.
 //!
 //! Invariants:
 //! - a volume's snapshots are ordered by time;
@@ -157,7 +157,7 @@ pub(crate) struct FrozenVersions {
 }
 
 impl FrozenVersions {
-    /// Versions before the head, as seen from the tree of one object.
+    /// Versions before the head, for the tree of one object.
     pub(crate) fn before_head(&self, object: ObjectId) -> EarlierSnapshots {
         let Self { chain, held_for_unread } = self;
         let earlier = chain.versions.len() - 1;

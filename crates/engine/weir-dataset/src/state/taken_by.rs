@@ -1,9 +1,9 @@
 //! Creator of a snapshot: a schedule, a replication, a stream, or a user.
 //!
 //! The server decides which snapshots to destroy. It destroys only snapshots that its schedules and
-//! replications created. Names do not identify them, since every operator can rename snapshots. So
-//! the engine stores the creator in the snapshot's directory entry, as the user property
-//! [`TAKEN_BY`], in the txg that creates the snapshot.
+//! replications created. Names do not identify these snapshots, since every operator can rename
+//! snapshots. So the engine stores the creator in the snapshot's directory entry, as the user
+//! property [`TAKEN_BY`], in the txg that creates the snapshot.
 //!
 //! Invariants:
 //! - a snapshot without the property belongs to a user, also in a pool written by an older server;

@@ -25,7 +25,7 @@ pub struct Traffic {
     start: Start,
 }
 
-/// Time at which the counters were created; request times count from there.
+/// Time at which the counters were created. The times of requests are relative to this time.
 #[derive(Debug)]
 struct Start(Instant);
 
@@ -65,7 +65,7 @@ pub struct TrafficCounts {
 }
 
 impl Traffic {
-    /// Returns the time if this request is in the sample of timed requests: one of 16.
+    /// Returns the time if this request is timed: each flush, and one of 16 reads and writes.
     pub fn begin(&self, kind: Kind) -> Option<Instant> {
         let counter = match kind {
             Kind::Read => &self.reads,

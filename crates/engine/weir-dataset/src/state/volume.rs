@@ -39,7 +39,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub struct VolumeInfo {
     /// Name inside the pool.
     pub name: String,
-    /// Size.
+    /// Size in bytes.
     pub size_bytes: u64,
     /// Unit of checksums, compression and pointers.
     pub record_size: RecordSize,
@@ -113,8 +113,8 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     /// True if a stream is being received into the volume.
     pub(crate) claimed: bool,
-    /// Requested smaller size of the volume, while the range beyond it is checked for data. During
-    /// the check, commits do not store this size, and accesses end at it.
+    /// Requested smaller size of the volume, while the engine checks the range beyond this size for
+    /// data. During the check, commits do not store this size, but accesses cannot exceed it.
     pub(crate) shrinking_to: Option<u64>,
     /// Number of records before the volume grew, until a commit stores the new size.
     pub(crate) grown_from: Option<u64>,
@@ -125,7 +125,7 @@ pub(crate) enum Source {
     Dirty(Dirty),
     /// In the committed tree, in the record at this pointer.
     Stored(BlockPtr),
-    /// In the committed tree. To find it, nodes must be read first.
+    /// In the committed tree with this root. Nodes must be read to find the record.
     Tree(TreeRoot),
 }
 
@@ -319,7 +319,7 @@ impl Volume {
     }
 
     /// Puts blocks into the open txg without logging them. No log queue references the blocks, so
-    /// the dirty table changes blocks that are already dirty in place.
+    /// the dirty table changes already dirty blocks in place.
     fn overwrite(&self, state: &mut State, first: u64, blocks: &[[u8; BLOCK_BYTES]]) {
         let added = (first..)
             .zip(blocks)
@@ -407,7 +407,7 @@ impl Volume {
                 self.core.sub_dirty(replaced as u64);
                 self.core.note_freeing(self.core.open_txg());
                 let all = self.count_holes(state);
-                // Leave the other half of the limit to TRIMs that arrive before the commit.
+                // Request the commit at half of the limit: TRIMs before the commit have the rest.
                 if state.object.open.hole_ranges() >= HOLE_RANGES_MAX / 2
                     || all >= HOLE_RANGES_POOL_MAX / 2
                 {
@@ -488,7 +488,7 @@ mod tests {
     use crate::state::engine::VolumeSpec;
 
     // Regression: during a slow commit, TRIMs created as many hole ranges as the pool had space for
-    // nodes. On a 10 TiB pool these took several GiB of memory.
+    // nodes. On a 10 TiB pool these ranges took several GiB of memory.
     #[test]
     fn trims_of_many_ranges_wait_for_a_commit() {
         let (engine, ..) = engine();
@@ -499,7 +499,7 @@ mod tests {
         let add = |ranges: Range<u64>| {
             let mut state = volume.state.lock();
             // Set the ranges directly: `try_zero` reserves space for nodes, and this small pool has
-            // no space for that many.
+            // no space for so many nodes.
             ranges
                 .for_each(|range| assert_eq!(state.object.open.zero(range * 2..range * 2 + 1), 0));
         };

@@ -1,6 +1,6 @@
 //! Digests of a snapshot's content, for comparison with a copy elsewhere.
 //!
-//! The caller compares them.
+//! The caller compares the digests.
 //!
 //! Invariants:
 //! - equal content has equal digests, independent of its compression and location;
@@ -57,17 +57,18 @@ impl LongDigest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digests {
     /// Size of the volume at the snapshot. For a dataset with many objects, [`DIGEST_BYTES`] for
-    /// each [`DIGEST_OBJECTS`] objects up to the last one.
+    /// each group of [`DIGEST_OBJECTS`] objects, up to the group of the last object.
     pub size_bytes: u64,
-    /// One digest for each [`DIGEST_BYTES`] of this size.
+    /// One digest for each [`DIGEST_BYTES`] of `size_bytes`.
     pub digests: Vec<u128>,
 }
 
 impl Engine {
-    /// Returns digests of up to `count` ranges of [`DIGEST_BYTES`], beginning with range `first`.
-    /// Each is the XXH3-128 of all non-zero blocks in ascending order, each preceded by its number.
-    /// In a dataset with many objects a range has [`DIGEST_OBJECTS`] objects. Its digest covers the
-    /// number, record size and slot bytes of each object in use, and its non-zero blocks.
+    /// Returns digests of up to `count` ranges of [`DIGEST_BYTES`], beginning with range `first`. A
+    /// digest is the XXH3-128 of the non-zero blocks of its range in ascending order, each preceded
+    /// by its number. In a dataset with many objects a range has [`DIGEST_OBJECTS`] objects. Its
+    /// digest covers the number, record size and slot bytes of each object in use, and the non-zero
+    /// blocks.
     ///
     /// # Errors
     /// `NoSnapshot`; `Damaged` for an unreadable block.

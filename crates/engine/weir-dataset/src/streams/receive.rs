@@ -44,8 +44,8 @@ const BLOCKS_AT_ONCE: usize = 256;
 pub struct ReceiveSpec {
     /// Name of the destination volume inside the pool.
     pub volume: String,
-    /// If true, the receive first rolls a volume that was changed since the base snapshot of the
-    /// stream back to that snapshot, which destroys newer snapshots.
+    /// If true and the volume was changed since the base snapshot of the stream, the receive first
+    /// rolls the volume back to that snapshot and destroys newer snapshots.
     pub roll_back: bool,
     /// If true, the receive only reads and checks the stream; it changes nothing.
     pub dry_run: bool,
@@ -56,8 +56,8 @@ pub struct ReceiveSpec {
 
 /// Sender of a stream, recorded in a user property. The volume that the stream creates and its
 /// final snapshot get this property with the sender's address, in the txgs that create them. An
-/// existing volume accepts the stream only if it has the property with that address, and only such
-/// a snapshot becomes the origin of a new volume.
+/// existing volume accepts the stream only if it has the property with that address. Only a
+/// snapshot with the property becomes the origin of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Name of the user property that records the sender. Its value may contain several addresses,
@@ -90,7 +90,7 @@ impl Mark {
 pub struct Received {
     /// True if the stream created the volume.
     pub is_new: bool,
-    /// True if the volume was rolled back first. A resumed stream does not report it.
+    /// True if the volume was rolled back first. A resumed stream does not report the rollback.
     pub rolled_back: bool,
     /// Guid of the final snapshot.
     pub guid: u64,
@@ -102,15 +102,15 @@ pub struct Received {
     pub counts: StreamCounts,
 }
 
-/// Receive in progress. Dropping it interrupts the stream: received data is kept, and the stream
-/// can resume. After a crash it resumes at the position of the last committed txg, because the txg
-/// with received data also stores the position.
+/// Receive in progress. Dropping this value interrupts the stream: received data is kept, and the
+/// stream can resume. After a crash the stream resumes at the position of the last committed txg,
+/// because the txg with received data also stores the position.
 pub struct Receiver {
     engine: Arc<Engine>,
     spec: ReceiveSpec,
     /// True if the received snapshot belongs to a user, so that no schedule destroys it.
     by_user: bool,
-    /// Whether a dataset with many objects may be received.
+    /// True if datasets with many objects may be received.
     takes_objects: bool,
     reader: StreamReader,
     claim: Option<Claim>,
@@ -182,8 +182,8 @@ impl Receiver {
         Self { by_user: true, ..Self::new(engine, spec) }
     }
 
-    /// Also receives datasets with many objects. Only for a pool whose label has the incompatible
-    /// feature flag of such datasets: an older weir must not import the pool.
+    /// Also receives datasets with many objects. Callers use it only for a pool whose label has the
+    /// incompatible feature flag of such datasets, because an older weir must not import this pool.
     #[must_use]
     pub fn with_objects(self) -> Self {
         Self { takes_objects: true, ..self }

@@ -1,12 +1,12 @@
 //! Send: writes a snapshot, or its difference to an older snapshot, as a stream.
 //!
 //! weir-format defines the stream; the caller transfers it; `receive` applies it. `send_objects`
-//! walks the objects of a dataset that has many.
+//! walks the objects of a dataset with many objects.
 //!
 //! Invariants:
 //! - blocks are sent as stored, each after a check of its checksum;
 //! - an incremental stream contains every record that differs between the two snapshots: a written
-//!   record has a younger birth txg, a trimmed one is a hole in a node with a younger birth txg;
+//!   record was born after the base, and a trimmed record is a hole in a node born after the base;
 //! - a snapshot cannot be destroyed while it is sent.
 
 use std::pin::Pin;
@@ -63,7 +63,7 @@ pub enum SendFrom {
     Bookmark(BookmarkId),
 }
 
-/// Prepared stream. The snapshot cannot be destroyed while this is held.
+/// Prepared stream. The snapshot cannot be destroyed while this value is held.
 pub struct Sending {
     view: Arc<Volume>,
     begin: StreamBegin,
@@ -133,7 +133,7 @@ fn stream_objects(record: &DatasetRecord, resume: Option<&ResumeToken>) -> Optio
     Some(StreamObjects { first, layer })
 }
 
-/// Refuses a position beyond the end of the dataset, and one of another kind of dataset.
+/// Refuses a position beyond the end of the dataset, and a position in another kind of dataset.
 fn check_position(record: &DatasetRecord, token: &ResumeToken) -> Result<(), String> {
     let (object, first) = (token.next_object.0, token.next_record);
     if record.objects.is_none() && object > 0 {
@@ -439,8 +439,8 @@ async fn next_changes(
     while changes.len() < most {
         let found = walk.next().await?;
         if walk.damaged() > 0 {
-            // Records below the node may have changed. Leaving them out would silently corrupt the
-            // copy.
+            // Return an error: records below the node may have changed, and a stream without these
+            // records would silently corrupt the copy.
             let name = sending.view.state.lock().record.name.clone();
             let end = walk.position().block.min(records) * sending.begin.record_size.bytes() as u64;
             let why = format!(
@@ -457,7 +457,7 @@ async fn next_changes(
             let span = TreeRoot::capacity(found.level);
             let start = (found.index * span).max(sending.begin.first_record);
             let end = (found.index.saturating_add(1)).saturating_mul(span).min(records);
-            // Nodes follow their children. The receiver builds its own nodes.
+            // Send records and holes, but no nodes: the receiver builds its own nodes.
             let told = found.level == 0 || found.ptr.is_hole();
             if told && start < end {
                 changes.push((start, end - start, found.ptr));

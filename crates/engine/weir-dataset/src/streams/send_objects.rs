@@ -297,7 +297,7 @@ impl<'p> ObjectWalk<'p> {
     }
 
     /// Returns the error for an unreadable node. Objects or records below the node may have
-    /// changed. A stream without them would silently corrupt the received copy.
+    /// changed, and a stream without these changes would silently corrupt the received copy.
     fn is_broken(&self, tree: &str) -> DatasetError {
         let name = self.sending.view().state.lock().record.name.clone();
         let why = format!(

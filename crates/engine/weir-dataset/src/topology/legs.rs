@@ -3,12 +3,12 @@
 //! The server finds and opens disks; `scan` runs the resilver that follows.
 //!
 //! Invariants:
-//! - one such change runs at a time, never concurrently with a change of volumes;
+//! - one change of legs runs at a time, never concurrently with a change of volumes;
 //! - a good disk that is replaced is detached only once its replacement is resilvered, unless the
 //!   administrator requested otherwise.
 //!
-//! A pending replacement is not stored: after a crash the mirror has one leg more, until the
-//! administrator detaches it.
+//! A pending replacement is not stored: after a crash the mirror keeps the replaced leg as an
+//! additional leg, until the administrator detaches the replaced leg.
 
 use std::sync::Arc;
 

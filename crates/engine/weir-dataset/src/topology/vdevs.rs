@@ -23,7 +23,8 @@ use crate::state::outcome::Outcome;
 use crate::state::timer::Timer;
 
 /// Maximum number of commits to move the intent log to or from a vdev. Normally two suffice: the
-/// first commits the changes that were logged since the move began, the second moves the log.
+/// first commit stores the changes that were logged since the move began, the second commit moves
+/// the log.
 const LOG_MOVES_IN_TXGS: usize = 4;
 /// Pause between commits that only wait for freed segments or for space.
 const EVACUATION_WAIT: Duration = Duration::from_millis(100);
@@ -115,7 +116,7 @@ impl Engine {
         pool.set_vdev_open(vdev, false);
         self.core.measure_space();
         // Writes that were accepted in the meantime may rely on the space of this vdev: check that
-        // the other vdevs have space for them.
+        // the other vdevs have space for these writes.
         if let Err(unreserved_bytes) = self.core.reservations_fit() {
             pool.set_vdev_open(vdev, true);
             self.core.measure_space();

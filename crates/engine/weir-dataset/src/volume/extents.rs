@@ -1,6 +1,6 @@
 //! Data and hole extents of a volume, for NBD block status and similar queries.
 //!
-//! The protocol crates translate them to protocol flags.
+//! The protocol crates translate the extents to protocol flags.
 //!
 //! Invariants: extents are in order and adjacent; the first starts at the requested offset; a hole
 //! reads as zeros; an answer may end early but has at least one extent. A damaged range is never

@@ -8,7 +8,7 @@
 //! - a dataset with many objects follows the closure rule of `objects::object_log` instead;
 //! - all parts of a change are in one batch;
 //! - a change of txg N+1 is never logged before a change of txg N that is neither logged nor
-//!   committed: a volume whose queue overflowed waits for that commit first;
+//!   committed: a volume whose queue overflowed in txg N first waits for the commit of txg N;
 //! - one task at a time writes a batch ([`Engine::log_round`]).
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Copies queued changes of a volume. `None` if there are none that a flush waits for.
+    /// Copies queued changes of a volume for a batch. `None` if no change must be logged now.
     fn new(volume: Arc<Volume>, room: &mut usize) -> Option<Self> {
         let state = volume.state.lock();
         let records = match &state.objects {
@@ -86,12 +86,12 @@ impl Taken {
     }
 }
 
-/// A flush in progress. The log writer includes its changes.
+/// A flush in progress, whose changes the log writer includes in its batches.
 struct Waiting<'a> {
     volume: &'a Volume,
     /// LSN of the last change that the flush makes durable.
     target: Lsn,
-    /// Changes of a dataset with many objects that it makes durable; `None` for a volume.
+    /// Changes of a dataset with many objects that the flush makes durable; `None` for a volume.
     objects: Option<SyncOf>,
 }
 
@@ -139,7 +139,7 @@ impl Engine {
     /// flush.
     ///
     /// # Cancel safety
-    /// None: poll it to completion. Dropping it during a log write suspends the pool.
+    /// None: poll the future to completion. Dropping it during a log write suspends the pool.
     #[boxed(?Send)]
     pub async fn flush(&self, volume: &Volume) -> Result<(), DatasetError> {
         self.sync_objects(volume, SyncOf::All).await
@@ -177,8 +177,8 @@ impl Engine {
     }
 
     /// Logs one batch: the queued changes of volume `first`, then those of every other volume with
-    /// a waiting flush. The caller holds `log_writer`; tasks that wait for it find their changes in
-    /// this batch or in the next one.
+    /// a waiting flush. The caller holds `log_writer`; tasks that wait for this lock find their
+    /// changes in this batch or in the next one.
     #[boxed(?Send)]
     async fn log_round(&self, first: weir_base::DatasetId) -> Result<(), DatasetError> {
         let mut volumes: Vec<Arc<Volume>> =
@@ -271,7 +271,7 @@ mod tests {
     const BLOCK: u64 = BLOCK_BYTES as u64;
 
     /// A zeroing change that begins and ends within blocks has three log records. If a batch held
-    /// only the first, a crash after it would leave only a part of the change.
+    /// only the first record, a crash after this batch would leave only a part of the change.
     #[test]
     fn batch_holds_all_parts_of_a_change_or_none() {
         let (_engine, _, b) = engine();

@@ -110,8 +110,8 @@ impl Volume {
         self.core.open_txg()
     }
 
-    /// Number for changes that join the open txg. It exceeds the numbers of all earlier txgs,
-    /// including the txgs that a crash lost, unlike [`Self::open_txg`].
+    /// Number for changes that join the open txg. Unlike [`Self::open_txg`], it exceeds the numbers
+    /// of all earlier txgs, including txgs that a crash lost.
     pub fn change_txg(&self) -> Txg {
         // A crash loses at most two txgs.
         const LOST_TXGS_MAX: u64 = 4;

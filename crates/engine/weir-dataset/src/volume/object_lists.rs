@@ -27,7 +27,7 @@ const SLOT_BLOCKS_AT_ONCE: usize = 64;
 pub struct FoundRanges {
     /// Numbers of objects in use, or of records with data, ascending.
     pub used: Vec<Range<u64>>,
-    /// Numbers that damage hides: each may be in use.
+    /// Numbers that may be in use: damage hides whether they are.
     pub unreadable: Vec<Range<u64>>,
     /// First number after this part; `None` at the end of the list.
     pub next: Option<u64>,

@@ -34,7 +34,7 @@ enum Found {
     Tree(TreeRoot),
 }
 
-/// Origin of changes. It determines whether the log or a commit makes them durable.
+/// Origin of changes, which determines whether the log or a commit makes the changes durable.
 pub(crate) enum By {
     /// A client, without a log record. A sync waits for the commit of the txg.
     Client,
@@ -43,7 +43,7 @@ pub(crate) enum By {
     /// A record of the intent log, during an import. The import commits before a client syncs
     /// anything.
     Replay,
-    /// A received stream. With the changes, it is received up to this record of this object.
+    /// A received stream: the changes advance its position to this record of this object.
     Stream(ObjectId, u64),
 }
 

@@ -3,8 +3,8 @@
 //! `state::volume` puts changes into a table; `commit::write_table` stores records.
 //!
 //! A record is stored as a unit, so a change to a part of it needs the rest. The engine reads the
-//! rest when the change is made, not at write-out. If the record is unreadable, that write fails,
-//! and commits are not affected.
+//! rest when the change is made, not at write-out. So if the record is unreadable, the change
+//! fails, and commits still succeed.
 //!
 //! Invariants:
 //! - a dirty table holds complete records; each is either data or a hole;
@@ -276,7 +276,7 @@ impl Volume {
         Ok(Some(pool.read_record(&ptr).await?.to_vec()))
     }
 
-    /// Puts a record with all its blocks known into the open txg, for [`crate::commit::partial`].
+    /// Puts a record into the open txg, with all its blocks, for [`crate::commit::partial`].
     pub(crate) fn put_whole(&self, state: &mut State, record: u64, blocks: Vec<Block>) {
         self.put_loaded(state, record, Old::Blocks(blocks), PartialChange::Write);
     }
@@ -302,7 +302,7 @@ impl Volume {
     }
 
     /// Makes records of the open txg holes if the range covers them completely, and zeros the
-    /// blocks of partly covered ones. Returns the number of data blocks removed.
+    /// blocks of partly covered records. Returns the number of data blocks removed.
     pub(crate) fn zero_in_open(state: &mut State, blocks: &Range<u64>) -> usize {
         let size = state.record.record_size;
         let whole = size.blocks_of(&size.inside(blocks));

@@ -51,8 +51,8 @@ impl Volume {
     ///
     /// # Durability
     /// None until a flush. A crash leaves all or nothing of a write of up to
-    /// [`ATOMIC_WRITE_BYTES_MAX`]. Of a longer write it leaves some parts from the first on; each
-    /// part is at most that long.
+    /// [`ATOMIC_WRITE_BYTES_MAX`]. A longer write is split into parts of at most this length, and a
+    /// crash leaves the first parts, or none.
     ///
     /// # Errors
     /// `Full` if the pool has no space. Parts of a write longer than [`ATOMIC_WRITE_BYTES_MAX`] may
@@ -134,8 +134,8 @@ impl Volume {
     }
 
     /// Makes one change of whole blocks and the partial blocks before and after them. Loads the
-    /// rest of the partial blocks into the open txg. If a block clone is about to replace them,
-    /// waits for the clone.
+    /// rest of the partial blocks into the open txg. If a block clone is about to replace these
+    /// blocks, waits for the clone.
     async fn write_parts(
         &self,
         offset: u64,

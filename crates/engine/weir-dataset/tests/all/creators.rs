@@ -1,7 +1,7 @@
 //! The stored creator of a snapshot (user, schedule, replication run or received stream) after a
 //! restart, a rename, a promotion and a receive.
 //!
-//! Tests of bin/weir cover which snapshots a schedule then destroys.
+//! Tests of bin/weir cover the snapshots that a schedule then destroys.
 
 use std::sync::Arc;
 
@@ -65,8 +65,8 @@ fn creator_is_stored_until_a_user_takes_the_snapshot_over() {
     assert_eq!(creators(&pool, "v"), []);
 }
 
-// Regression: if the property was set on the volume, all of the volume's snapshots counted as the
-// schedule's.
+// Regression: if the property was set on the volume, all of the volume's snapshots counted as
+// snapshots of the schedule.
 #[test]
 fn inherited_value_does_not_mark_snapshots_as_scheduled() {
     let pool = Pool::new("tank", 0);

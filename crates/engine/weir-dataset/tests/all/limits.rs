@@ -126,8 +126,8 @@ fn used(volume: &Volume) -> u64 {
     volume.info().space.used
 }
 
-/// Regression: trimmed blocks stay in the snapshot, and the new nodes of the volume exceeded the
-/// quota.
+/// Regression: after a TRIM the trimmed blocks stayed in the snapshot, and the new nodes of the
+/// volume exceeded the quota.
 #[test]
 fn trim_that_frees_no_space_stays_below_the_quota() {
     let mut pool = Pool::new();

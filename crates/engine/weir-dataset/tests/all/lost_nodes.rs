@@ -404,7 +404,7 @@ fn overwriting_a_whole_volume_ends_the_damage_of_its_last_leaf() {
     bench.reads("short", 0..blocks, 3);
 }
 
-/// Regression: the new space of a volume that grew returned read errors if its last leaf was lost.
+/// Regression: after a volume with an unreadable last leaf grew, reads of its new space failed.
 #[test]
 fn space_that_a_damaged_volume_gains_reads_as_zeros() {
     for written in [false, true] {

@@ -3,7 +3,8 @@
 //!
 //! `send` tests streams of volumes.
 //!
-//! Invariants: a received snapshot has the content of the model and the digest of the sent one.
+//! Invariants: a received snapshot has the content of the model and the digest of the sent
+//! snapshot.
 
 use fastrand::Rng;
 use std::collections::BTreeMap;

@@ -241,7 +241,7 @@ fn object_dataset_matches_a_model() {
 
 /// Regression: a write far beyond the end of an object grows its tree, and a hole in the same txg
 /// covers the new nodes above the old tree. If the cache had evicted these nodes, the commit tried
-/// to read them from disk before they were there, and never freed the old tree.
+/// to read them from disk before it had written them, and never freed the old tree.
 #[test]
 fn hole_over_a_tree_that_grows_in_the_same_txg_frees_the_old_tree() {
     let disk = Arc::new(MemoryDevice::new("disk", DISK_BYTES));

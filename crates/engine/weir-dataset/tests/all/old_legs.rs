@@ -618,8 +618,8 @@ fn other_leg_after_a_flush(bug: PlantedBug) -> bool {
     refused.is_err()
 }
 
-// Regression: no uberblock listed a leg as stale that had missed flushed writes, until the next
-// commit. The other leg, which had these writes, was overwritten when it returned.
+// Regression: after a leg missed flushed writes, no uberblock listed the leg as stale until the
+// next commit. The other leg, which had these writes, was overwritten when it returned.
 #[test]
 fn flush_after_a_leg_failed_makes_the_other_legs_newer() {
     assert!(other_leg_after_a_flush(PlantedBug::None));

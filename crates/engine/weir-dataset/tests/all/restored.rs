@@ -126,8 +126,8 @@ fn highest() -> Compression {
     Compression::Zstd(ZstdLevel::MAX)
 }
 
-/// Loses a block, then writes its content to its owner and to another volume, each with a flush and
-/// a commit. Returns true if both volumes return the content after a restart.
+/// Loses a block. Then writes its content to the volume with the lost block and to another volume,
+/// each with a flush and a commit. Returns true if both volumes return the content after a restart.
 fn restored(bug: PlantedBug) -> bool {
     let mut pool = Pool::new(VdevKind::Disk, 1, highest(), bug);
     pool.damage();

@@ -527,9 +527,9 @@ fn volume_cannot_be_changed_while_it_receives() {
     back.check();
 }
 
-// Regression: a server with the secret began to send to an unused name, and later changed a volume
-// that users had created with that name. The server also used the users' snapshots as origins of
-// its clones.
+// Regression: a server with the peer secret began to send to an unused name, and later changed a
+// volume that users had created with that name. The server also used the users' snapshots as
+// origins of its clones.
 #[test]
 fn stream_changes_only_volumes_that_its_server_created() {
     let (source, back) = (Pool::new("tank", 0), Pool::new("back", 1000));

@@ -316,7 +316,7 @@ fn damage_stops_a_vdev_removal_and_nothing_else() {
     assert!(engine.damage().data.iter().any(|data| data.in_volume), "evacuation met it first");
     assert_eq!(engine.pool().status().health, PoolHealth::Online);
     drop(engine);
-    // Rewriting the damaged data and requesting the removal again completes it.
+    // After the damaged data is rewritten, another request completes the removal.
     let engine = open(&[&a, &b]).unwrap();
     write(&engine, 4096, &content(5)[4096..]);
     now(engine.commit()).unwrap();

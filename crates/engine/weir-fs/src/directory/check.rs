@@ -17,12 +17,12 @@ pub struct Checked {
     pub blocks: u32,
     /// Number of blocks in the list of free blocks.
     pub free: u32,
-    /// Number of blocks that are neither in the tree nor free. They only waste space.
+    /// Number of blocks that are neither in the tree nor free. Such blocks only waste space.
     pub lost: u32,
 }
 
-/// Verifies the levels, the order and bounds of all keys, that no block is in the tree twice, and
-/// the list of free blocks. Calls `each` for each entry in ascending order of the keys.
+/// Verifies the levels, the order and bounds of all keys, and the list of free blocks, and that no
+/// block is in the tree twice. Calls `each` for each entry in ascending order of the keys.
 ///
 /// # Errors
 /// `Missing`, or the first damage.

@@ -8,8 +8,8 @@ use weir_format::files::{EntryKey, EntryList, FileType};
 
 use super::*;
 
-/// Some of the blocks of a directory are in memory. A block that an operation misses is read before
-/// the next attempt.
+/// Source that has only some blocks of a directory in memory. If an operation needs another block,
+/// the test reads the block and repeats the operation.
 struct Partly<'b> {
     blocks: &'b Blocks,
     read: BTreeSet<u32>,
@@ -46,7 +46,7 @@ impl Model {
         }
     }
 
-    /// Runs an operation as often as it misses blocks.
+    /// Runs an operation, and repeats it after each missing block was read.
     fn run<T>(
         &self,
         mut op: impl FnMut(&mut DirectoryTree<'_, Partly<'_>>) -> Result<T, DirectoryError>,
@@ -321,7 +321,7 @@ fn damaged_blocks_are_errors() {
     assert!(noticed > 200, "{noticed} of 400");
 }
 
-/// A damaged leaf costs only its own entries: others are found and can be removed.
+/// A damaged leaf costs only its own entries: other entries are found and can be removed.
 #[test]
 fn damaged_leaf_costs_only_its_entries() {
     let mut model = Model::new(9, 1 << 40, 20);

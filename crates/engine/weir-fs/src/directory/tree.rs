@@ -2,13 +2,12 @@
 //!
 //! `check` verifies a whole tree.
 //!
-//! An operation that needs a block which is not in memory fails with
-//! [`DirectoryError::Missing`] and changes nothing. The caller reads the block and repeats the
-//! operation.
+//! If an operation needs a block that is not in memory, it fails with [`DirectoryError::Missing`]
+//! and changes nothing. The caller reads the block and repeats the operation.
 //!
 //! Invariants:
 //! - block 0 is the root; the key of a node's first child is the lower bound of the node itself;
-//! - only the root has fewer than one entry or child;
+//! - only the root may have no entry or child;
 //! - the changed blocks of an operation form a valid tree together with the other blocks.
 
 use std::collections::BTreeMap;
@@ -107,7 +106,7 @@ pub struct TreeChanges {
 /// neighbours are merged.
 const MERGED_BELOW: usize = 3;
 
-/// Range of the keys below a block: from the first to, but without, the second.
+/// Range of the keys below a block: from the first key up to, but not including, the second key.
 pub(super) type Bounds = (EntryKey, Option<EntryKey>);
 
 /// Node on the path to a leaf.
@@ -165,7 +164,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         tree
     }
 
-    /// Changed blocks since the tree was opened.
+    /// Returns the blocks that changed since the tree was opened.
     pub fn into_changes(mut self) -> TreeChanges {
         if self.changed.is_empty() {
             return TreeChanges::default();
@@ -197,8 +196,8 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(found)
     }
 
-    /// Entries after a cookie, in ascending order of their keys: all those in the first leaf that
-    /// has any. Empty after the last entry.
+    /// Returns the entries after a cookie in the first leaf that has such entries, in ascending
+    /// order of their keys. Empty after the last entry.
     ///
     /// # Errors
     /// `Missing`, or damage.
@@ -241,7 +240,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     /// Adds an entry. `first`: key of the hash of its name. Returns the key of the entry.
     ///
     /// # Errors
-    /// `Exists`, `Full`, `Missing`, or damage. The changes of this tree are then of no use.
+    /// `Exists`, `Full`, `Missing`, or damage. The caller must then discard this tree.
     pub fn insert(
         &mut self,
         first: EntryKey,
@@ -266,10 +265,10 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(key)
     }
 
-    /// Sets the inode of the entry with this key and name. Returns false if there is none.
+    /// Sets the inode of the entry with this key and name. Returns false if no such entry exists.
     ///
     /// # Errors
-    /// `Missing`, or damage. The changes of this tree are then of no use.
+    /// `Missing`, or damage. The caller must then discard this tree.
     pub fn replace(&mut self, entry: &DirectoryEntry<'_>) -> Result<bool, DirectoryError> {
         let (path, list) = self.descend(entry.key)?;
         if list.find(entry.key).is_none_or(|old| old.name != entry.name) {
@@ -282,10 +281,10 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(true)
     }
 
-    /// Removes the entry with this key. Returns false if there is none.
+    /// Removes the entry with this key. Returns false if no such entry exists.
     ///
     /// # Errors
-    /// `Missing`, or damage. The changes of this tree are then of no use.
+    /// `Missing`, or damage. The caller must then discard this tree.
     pub fn remove(&mut self, key: EntryKey) -> Result<bool, DirectoryError> {
         let (mut path, list) = self.descend(key)?;
         if list.find(key).is_none() {
@@ -308,8 +307,8 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(true)
     }
 
-    /// Calls `visit` for each entry with the hash of `first`, in ascending order, until it returns
-    /// false.
+    /// Calls `visit` for each entry with the hash of `first`, in ascending order, until `visit`
+    /// returns false.
     fn visit_hash(
         &self,
         first: EntryKey,
@@ -379,7 +378,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(content)
     }
 
-    /// Finds the leaf below which a key is, with its entries.
+    /// Descends from the root to the leaf for a key. Returns the path, and the entries of the leaf.
     fn descend(&self, key: EntryKey) -> Result<(Path, EntryList<'_>), DirectoryError> {
         let mut bounds: Bounds = (EntryKey::MIN, None);
         let (mut nodes, mut number): (Vec<Step>, u32) = (Vec::new(), 0);
@@ -412,7 +411,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
                     self.head.1 = next;
                     return Ok(free);
                 }
-                // The list of free blocks is damaged. Without it, only space is lost.
+                // The list of free blocks is damaged: drop the list, which only wastes space.
                 _ => self.head.1 = 0,
             }
         }
@@ -464,7 +463,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         self.split(nodes, parent.block, parts.map(DirectoryContent::Node), at)
     }
 
-    /// Removes the child on the path from a node, whose block is free already.
+    /// Removes from a node the child on the path. The block of this child is already free.
     fn drop_child(&mut self, nodes: &mut Vec<Step>, step: Step) -> Result<(), DirectoryError> {
         let Step { block, mut node, child } = step;
         let removed = node.children.remove(child);
@@ -490,8 +489,8 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         }
     }
 
-    /// Merges the child on the path of a node with a neighbour, if both are small. A damaged
-    /// neighbour is not changed.
+    /// Merges a node's child on the path with a neighbour of this child, if both are small. Does
+    /// not change a damaged neighbour.
     fn merge(&mut self, nodes: &mut Vec<Step>, step: Step) -> Result<(), DirectoryError> {
         let before = step.child.checked_sub(1).map(|left| (left, step.child));
         for (left, right) in [Some((step.child, step.child + 1)), before].into_iter().flatten() {
@@ -549,8 +548,8 @@ fn is_small(content: &DirectoryContent<'_>) -> bool {
     filled < most / MERGED_BELOW
 }
 
-/// Block with the content of two neighbours; `None` if one of them is not small, or if they do not
-/// belong together.
+/// Block with the content of two neighbours; `None` if one of them is not small, or if their levels
+/// or the order of their keys do not match.
 fn merged(
     left: DirectoryContent<'_>,
     right: DirectoryContent<'_>,

@@ -26,7 +26,7 @@ impl Draft<'_> {
     /// Applies the record of a change of `object`.
     ///
     /// # Errors
-    /// The errors of the operation. The draft is then of no use.
+    /// The errors of the operation. The caller must then discard the draft.
     pub(crate) async fn apply(
         &mut self,
         object: ObjectId,
@@ -247,7 +247,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Removes one name of an inode from its link count. `fate`: state of the inode afterwards.
+    /// Subtracts one name from the link count of an inode. `fate`: state of the inode afterwards.
     async fn lose_name(
         &mut self,
         number: ObjectId,
@@ -306,7 +306,7 @@ impl Draft<'_> {
         self.free(number).await
     }
 
-    /// Finds the entry with a name, or the key of a new one.
+    /// Finds the entry with a name, or the key of a new entry with this name.
     pub(crate) async fn find(
         &mut self,
         directory: ObjectId,
@@ -355,7 +355,7 @@ impl Draft<'_> {
     }
 }
 
-/// The entry of a directory as a log record names it.
+/// The entry of a directory, in the form in which log records name it.
 pub(crate) fn named(directory: ObjectId, key: EntryKey, name: &[u8]) -> NamedEntry<'_> {
     debug_assert!(DirectoryEntry::is_name(name), "the caller checked the name");
     NamedEntry { directory, key, name }

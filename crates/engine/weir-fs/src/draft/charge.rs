@@ -20,7 +20,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// `None` for an internal inode.
+    /// Computes the charge of an inode; `None` for an internal inode.
     pub(crate) fn of(number: ObjectId, inode: &Inode) -> Option<Self> {
         if number != ROOT && number < FIRST {
             return None;

@@ -1,8 +1,8 @@
 //! Content of files.
 //!
 //! A file of at most [`INLINE_BYTES_MAX`] bytes has its content in the inode. A larger file has
-//! records. While it has only one record, the record size is the smallest power of two that holds
-//! the file; a file that grows beyond the maximum record size keeps this size.
+//! records. While a file has only one record, its record size is the smallest power of two that
+//! holds the file. A file that outgrows the maximum record size has records of this maximum size.
 //!
 //! Invariants:
 //! - bytes after the end of the file are zero in its last block, and all records after the last
@@ -30,8 +30,8 @@ pub(crate) fn blocks_of(bytes: u64, size: RecordSize, record: u64) -> u64 {
     bytes.saturating_sub(start).min(size.bytes() as u64).div_ceil(BLOCK)
 }
 
-/// Content of a record after `data` was written at byte `from` of it. `old`: content before; `None`
-/// is a hole.
+/// Content of a record after `data` was written at byte `from` of the record. `old`: content
+/// before; `None` is a hole.
 fn patched(old: Option<&[Block]>, size: RecordSize, from: usize, data: &[u8]) -> Vec<Block> {
     let to = from + data.len();
     let old = |part: usize| old.and_then(|old| old.get(part)).unwrap_or(&ZERO_BLOCK);
@@ -72,11 +72,11 @@ fn resize_inline(inode: &mut Inode, bytes: u64) {
     inode.size = bytes;
 }
 
-/// Records that an operation changes, with their blocks before it.
+/// Records that an operation changes, with their blocks before the operation.
 struct Before {
     data: BTreeSet<u64>,
     blocks: u64,
-    /// Blocks of the records that become holes. A large file has too many to list them.
+    /// Number of blocks of the records that become holes. A large file has too many for a list.
     gone: u64,
 }
 
@@ -119,7 +119,7 @@ impl Draft<'_> {
             let part = data.get((from - offset) as usize..(to - offset) as usize);
             let part = part.expect("a part of the data");
             // Bytes after the end of the file are zero, so the old content of a record matters only
-            // up to there.
+            // up to this end.
             let live_end = old.clamp(start, start + bytes);
             let is_covered = from == start && to >= live_end;
             let content = if is_covered { None } else { self.record(file, record).await? };
@@ -317,8 +317,9 @@ impl Draft<'_> {
         self.set_record(file, record, blocks).await
     }
 
-    /// Reads which of the touched records have data before an operation that changes the size from
-    /// `old` to `new`, and makes the records `holes` of them holes.
+    /// Finds the records with data among the records that an operation touches, before the
+    /// operation. The operation changes the size of the file from `old` to `new`, and makes the
+    /// records `holes` holes.
     async fn before(
         &mut self,
         file: ObjectId,

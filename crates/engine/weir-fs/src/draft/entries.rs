@@ -1,7 +1,7 @@
 //! Entries of directories.
 //!
-//! A small directory has its entries in the inode; a larger one has a tree of blocks
-//! (`directory::tree`), and the inode's size is the size of that tree.
+//! A small directory has its entries in the inode. A larger directory has a tree of blocks
+//! (`directory::tree`), and the size in its inode is the size of that tree.
 //!
 //! Invariant: the inode's number of entries is the number of entries in the list or tree.
 
@@ -91,7 +91,7 @@ impl Directory<'_> {
         Ok(Some(list))
     }
 
-    /// Runs an operation on the tree. Reads the blocks that it needs and adds them to `blocks`.
+    /// Runs an operation on the tree. Reads the blocks that it needs, and adds them to `blocks`.
     async fn on_tree<T>(
         &self,
         blocks: &mut Blocks,
@@ -228,7 +228,7 @@ impl Draft<'_> {
                 DirectoryTree::create(&blocks, &list).into_changes()
             }
             None => {
-                // Blocks that a search read, and blocks that an earlier change of this draft wrote.
+                // Start with the blocks that a search read and the blocks that this draft changed.
                 blocks = self.directories.remove(&directory).unwrap_or_default();
                 blocks.extend(self.changed_directory(directory).await?);
                 let change = |tree: &mut DirectoryTree<'_, Blocks>| change.on_tree(hash, tree);

@@ -63,7 +63,7 @@ impl DraftNode {
         self.is_freed
     }
 
-    /// Changed records, and true for those with data.
+    /// Changed records, each with true if it has data.
     pub(crate) fn changed_records(&self) -> impl Iterator<Item = (u64, bool)> {
         let written = self.records.iter().map(|(record, content)| (*record, content.is_some()));
         written.chain(self.references.iter().map(|record| (*record, true)))
@@ -74,7 +74,7 @@ impl DraftNode {
         self.references = records;
     }
 
-    /// True if the draft made a range with this record a hole. A later write is in `records`.
+    /// True if the draft made a range with this record a hole. `records` has later writes of it.
     pub(crate) fn is_punched(&self, record: u64) -> bool {
         self.holes.iter().any(|hole| hole.contains(&record))
     }
@@ -163,7 +163,8 @@ impl<'a> Draft<'a> {
         Ok(&mut node.inode)
     }
 
-    /// Returns an inode to change a field that is no change for clients, such as the atime.
+    /// Returns an inode to change a field whose change clients do not see, such as the atime. Sets
+    /// neither the ctime nor the change number.
     pub(crate) async fn change_silently(
         &mut self,
         number: ObjectId,
@@ -264,8 +265,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Replaces a record. `blocks`: as many blocks as a record has. Returns after adding the change
-    /// to the draft; a record of zeros becomes a hole.
+    /// Replaces a record in the draft. `blocks`: as many blocks as a record has. A record of zeros
+    /// becomes a hole.
     pub(crate) async fn set_record(
         &mut self,
         number: ObjectId,
@@ -307,8 +308,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Takes the inodes after the operation out of the draft; `None` for a number that became
-    /// unused.
+    /// Takes the changed inodes out of the draft, with their new content; `None` for a number that
+    /// became unused.
     pub(crate) fn take_inodes(
         &mut self,
     ) -> impl Iterator<Item = (ObjectId, Option<(RecordSize, Inode)>)> {
@@ -365,7 +366,7 @@ pub(crate) fn first_change(txg: Txg) -> u64 {
     txg.0.saturating_mul(CHANGES_PER_TXG)
 }
 
-/// Number of the records of a file of `bytes` bytes.
+/// Number of records of a file of `bytes` bytes.
 pub(crate) fn records_in(size: RecordSize, bytes: u64) -> u64 {
     bytes.div_ceil(size.bytes() as u64).min(TreeRoot::BLOCKS_MAX)
 }

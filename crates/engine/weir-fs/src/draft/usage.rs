@@ -34,7 +34,7 @@ pub(crate) async fn read_usage(reads: Reads<'_>, block: u64) -> Result<UsageBloc
 /// Usage after a change.
 ///
 /// # Errors
-/// `Quota` if the usage grows beyond a limit, and `enforces`.
+/// `Quota` if `enforces` is true and the usage grows beyond a limit.
 fn changed(
     usage: Usage,
     owner: OwnerId,
@@ -76,7 +76,7 @@ impl Draft<'_> {
     /// Changes the usage of the owners of the changed inodes.
     ///
     /// # Errors
-    /// `Quota` if an owner would have more than a limit, and `enforces`.
+    /// `Quota` if `enforces` is true and an owner would have more than a limit.
     pub(crate) async fn update_usage(
         &mut self,
         changes: &UsageChanges,

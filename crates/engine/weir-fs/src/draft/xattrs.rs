@@ -1,7 +1,7 @@
 //! Extended attributes and ACLs of an inode.
 //!
-//! An attribute is in the inode if it fits there. The others are a list in an object of their own,
-//! whose slot has the state *attributes*. ACLs are always in the inode.
+//! An attribute is in the inode if it fits there. The other attributes of an inode are a list in an
+//! object of their own, whose slot has the state *attributes*. ACLs are always in the inode.
 //!
 //! Invariants:
 //! - an inode has the number of an object of attributes only if this object has attributes;
@@ -32,7 +32,7 @@ pub(crate) fn stored_acl(number: ObjectId, bytes: Option<&[u8]>) -> Result<Optio
     acl.map(Some).ok_or_else(|| FsError::damaged(number, "its ACL has no entries"))
 }
 
-/// The list in the blocks of an object of attributes.
+/// Decodes the list in the blocks of an object of attributes.
 pub(crate) fn list_of(
     object: ObjectId,
     inode: &Inode,
@@ -117,11 +117,11 @@ impl Draft<'_> {
         self.set_large_xattrs(number, list, object).await
     }
 
-    /// Inserts an attribute into the inode. The content of a small file gives its space to the
-    /// attribute. Returns false if the inode has no space.
+    /// Inserts an attribute into the inode. If the attribute needs the space of a small file's
+    /// content, first moves the content to a record. Returns false if the inode has no space.
     async fn insert_small(&mut self, number: ObjectId, xattr: &Xattr) -> Result<bool, FsError> {
         let Inode { area, .. } = &self.node(number).await?.inode;
-        // Item head, length of the name.
+        // Three bytes for the head of the item, one byte for the length of the name.
         let needed = 3 + 1 + xattr.name.len() + xattr.value.len();
         let data = area.data.as_ref().map_or(0, |data| data.len() + 3);
         let used = area.encoded_bytes();
@@ -271,7 +271,7 @@ impl Draft<'_> {
         self.make_area_fit(number, object).await
     }
 
-    /// Moves parts of the inode out until its area fits.
+    /// Moves the file content, attributes or entries of an inode to blocks, until its area fits.
     async fn make_area_fit(
         &mut self,
         number: ObjectId,

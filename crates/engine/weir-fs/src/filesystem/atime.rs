@@ -1,7 +1,7 @@
 //! Times of the last read (atime).
 //!
 //! Invariants:
-//! - a read changes only memory, except once in 24 hours;
+//! - a read changes only memory; at most once in 24 hours, it also stores the atime;
 //! - a change of an inode also stores its newest atime.
 
 use async_recursion::async_recursion as boxed;
@@ -53,7 +53,7 @@ impl Filesystem {
         self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await
     }
 
-    /// Stores the atimes that only memory has. A server calls this before it stops.
+    /// Stores the atimes that are only in memory. A server calls this function before it stops.
     ///
     /// # Errors
     /// The errors of the engine.

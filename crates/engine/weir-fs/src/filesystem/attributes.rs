@@ -27,7 +27,7 @@ pub struct Attributes {
     pub file_type: FileType,
     /// Permission bits, set-id bits and sticky bit.
     pub permissions: u32,
-    /// Number of names; of a directory, its subdirectories and 2.
+    /// Number of names; for a directory, the number of its subdirectories plus 2.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -102,7 +102,8 @@ impl Filesystem {
     /// None until a sync.
     ///
     /// # Errors
-    /// `Stale`; `IsDirectory` or `Invalid` for a size of an inode that is not a file; `TooLarge`.
+    /// `Stale`; `IsDirectory` or `Invalid` for a new size of an inode that is not a file;
+    /// `TooLarge`.
     #[boxed(?Send)]
     pub async fn set_attributes(
         &self,

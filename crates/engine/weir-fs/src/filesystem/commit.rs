@@ -77,7 +77,8 @@ impl Filesystem {
     }
 
     /// Applies a change. Afterwards the draft has no inodes. `locked`: the changed inodes of
-    /// clients; the other changed inodes are under the lock of the numbers.
+    /// clients, which the caller has locked. The caller's lock of the numbers protects the other
+    /// changed inodes.
     ///
     /// # Errors
     /// `Quota`, or the errors of the engine. Nothing was changed then.
@@ -122,7 +123,7 @@ impl Filesystem {
             Passed::Copy(copy) => self.volume.copy_records(copy, &changes).await?,
         }
         drop(usage_lock);
-        // No await follows, so that the task cannot be cancelled between the two changes.
+        // No await follows, so a cancelled task never changes the dataset without these inodes.
         for (number, new) in draft.take_inodes() {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
                 continue;

@@ -23,7 +23,7 @@ pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Target of a symbolic link in its block; `None` if it is damaged.
+/// Target of a symbolic link, decoded from its block; `None` if the target is damaged.
 pub(crate) fn long_target(inode: &Inode, block: Option<&Block>) -> Option<Vec<u8>> {
     let bytes = usize::try_from(inode.size).ok().filter(|bytes| *bytes <= TARGET_BYTES_MAX)?;
     let (target, rest) = block?.split_at_checked(bytes)?;
@@ -32,7 +32,7 @@ pub(crate) fn long_target(inode: &Inode, block: Option<&Block>) -> Option<Vec<u8
 }
 
 impl Filesystem {
-    /// Opens an inode: it exists until the last [`Self::close`], even without a name.
+    /// Opens an inode. The inode then exists until the last [`Self::close`], even without a name.
     ///
     /// # Errors
     /// `Stale` if no inode has the number; `TooManyOpens`.
@@ -49,7 +49,7 @@ impl Filesystem {
     /// name.
     ///
     /// # Errors
-    /// The errors of the engine. The inode is closed anyway, and the next server frees it.
+    /// The errors of the engine. The inode is closed anyway, and the next [`Self::open`] frees it.
     #[boxed(?Send)]
     pub async fn close(&self, number: ObjectId) -> Result<(), FsError> {
         let cached = self.inode(number)?;
@@ -165,7 +165,7 @@ impl Filesystem {
             let changed = draft.changed_blocks(number);
             blocks.extend(changed.range(first..last).map(|(_, block)| block.clone()));
         }
-        // A record of zeros became a hole: the log has its bytes.
+        // `blocks` lacks a record of zeros, which became a hole: the payload then has all bytes.
         let has_blocks = first < last && blocks.len() as u64 == last - first;
         let (head, tail) = if has_blocks {
             let head = (first * BLOCK - offset) as usize;
@@ -180,7 +180,7 @@ impl Filesystem {
         self.commit(&mut draft, change, &mut [locked]).await
     }
 
-    /// Makes a range of a file a hole, whose bytes are zero. The size does not change.
+    /// Makes a range of a file a hole, whose bytes are zero. The size of the file does not change.
     /// `clears_set_id`: as for [`Self::write`].
     ///
     /// # Durability

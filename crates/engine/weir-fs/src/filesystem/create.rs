@@ -68,7 +68,7 @@ impl<'a> NewInode<'a> {
     }
 }
 
-/// Returns the inode for an entry of a directory. `directory`: the directory with its number.
+/// Builds the inode of a new entry of a directory. `directory`: the directory with its number.
 fn build_inode(
     new: &NewInode<'_>,
     (number, directory): (ObjectId, &Inode),
@@ -180,7 +180,7 @@ impl Filesystem {
     }
 
     /// Creates a file without a name (O_TMPFILE), and opens it as [`Self::open_inode`] does.
-    /// [`Self::link`] can name it. `directory`: directory whose rules for new files apply.
+    /// [`Self::link`] can give the file a name. The rules of `directory` for new files apply.
     ///
     /// # Durability
     /// None. After a crash the file is gone, unless it has a name.

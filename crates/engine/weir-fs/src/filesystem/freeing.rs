@@ -1,8 +1,8 @@
 //! Frees inodes without a name.
 //!
-//! A small file is freed with its last name or last close. A large one gets the state *freeing*:
-//! no client can open it any more, and a background task frees some of its records in each txg.
-//! The first record with data is the position of the task, so a crash loses no position.
+//! A small file is freed with its last name or last close. A large file gets the state *freeing*:
+//! no client can open it any more, and a background task frees some of its records in each txg. The
+//! first record with data is the position of the task, so a crash loses no position.
 //!
 //! Invariants:
 //! - one change frees a bounded number of records and reads a bounded number of tree nodes;
@@ -23,7 +23,7 @@ use crate::inodes::{CachedInode, LockedInode};
 use crate::layout::ORPHANS;
 use crate::policy::FreeingLimits;
 
-/// Number of leaves of a file's tree after which a part of the freeing ends.
+/// Maximum number of leaves of a file's tree in one part of the freeing.
 const PART_LEAVES_MAX: usize = 256;
 
 /// Maximum number of removed files in a list.
@@ -45,11 +45,11 @@ impl Filesystem {
 
     /// True if the file has too many records to free it at once.
     fn is_large(&self, size: RecordSize, inode: &Inode) -> bool {
-        // Each record with data counts all its blocks, except the last record.
+        // `blocks` counts all blocks of each record with data, except of the last record.
         inode.blocks.div_ceil(size.blocks()) > self.freeing_limits.lock().at_once
     }
 
-    /// State of an inode after it loses a name. The caller holds its lock.
+    /// State of an inode after it loses a name. The caller holds the lock of the inode.
     pub(crate) fn fate_of(&self, size: RecordSize, inode: &Inode, cached: &CachedInode) -> Fate {
         let is_last = inode.file_type == FileType::Directory || inode.nlink <= 1;
         match is_last {
@@ -60,8 +60,8 @@ impl Filesystem {
         }
     }
 
-    /// Frees all inodes without a name that the last server left, except large files, for which a
-    /// background task then has work.
+    /// Frees all inodes without a name that the last server left, except large files, which it
+    /// leaves to the background task.
     pub(crate) async fn free_orphans(&self) -> Result<(), FsError> {
         let mut cookie = 0;
         loop {
@@ -75,7 +75,7 @@ impl Filesystem {
         }
     }
 
-    /// Numbers of some inodes without a name after a cookie. Empty at the end.
+    /// Returns the next inodes without a name, and advances the cookie. Empty at the end.
     async fn orphans_after(&self, cookie: &mut u64) -> Result<Vec<ObjectId>, FsError> {
         // The lock of the numbers protects the directory of orphans.
         let _numbers = self.numbers.lock().await;
@@ -223,8 +223,9 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Frees removed files for ever, as soon as there are any. The caller runs it next to the
-    /// operations of clients, and drops the future before the filesystem ends.
+    /// Frees removed files in an endless loop; waits while no removed file is left. The caller runs
+    /// the future concurrently with operations of clients, and drops it before it closes the
+    /// filesystem.
     ///
     /// # Errors
     /// The pool is suspended.

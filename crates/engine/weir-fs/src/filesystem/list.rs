@@ -49,9 +49,9 @@ impl Filesystem {
         self.with_inode(directory, of).await?
     }
 
-    /// Entries of a directory after a cookie, in ascending order of their keys, which are their
-    /// cookies: all entries or the first part. Empty at the end. The first cookie is 0; `.` and
-    /// `..` are not in the list.
+    /// Entries of a directory after a cookie, in ascending order of their keys: all entries or the
+    /// first part. The key of an entry is its cookie. Empty at the end. The first cookie is 0; `.`
+    /// and `..` are not in the list.
     ///
     /// An entry that exists during the whole listing is in the list once, whatever happens to other
     /// entries meanwhile.

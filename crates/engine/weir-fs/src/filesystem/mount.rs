@@ -43,8 +43,9 @@ impl Filesystem {
         Ok(filesystem)
     }
 
-    /// Opens a filesystem. Frees the inodes without a name, which the last server left behind.
-    /// [`Self::run_background`] frees the large ones. A read-only filesystem keeps them.
+    /// Opens a filesystem. Frees the inodes without a name that the last server left behind;
+    /// [`Self::run_background`] frees the large files among them. A read-only filesystem keeps all
+    /// of these inodes.
     ///
     /// # Errors
     /// `Invalid` if the dataset is not a filesystem; the errors of reads.
@@ -70,7 +71,7 @@ impl Filesystem {
         Ok(filesystem)
     }
 
-    /// Opens the filesystem of a dataset or of a snapshot. Does not change a read-only one.
+    /// Opens the filesystem of a dataset or of a snapshot. Changes nothing in a read-only dataset.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -87,7 +88,8 @@ impl Filesystem {
         Ok(filesystem)
     }
 
-    /// Opens a filesystem without a change, for a check or a rescue. No client may change it then.
+    /// Opens a filesystem without a change, for a check or a rescue. Clients must not change the
+    /// opened filesystem.
     ///
     /// # Errors
     /// `Invalid` if the dataset is not a filesystem.

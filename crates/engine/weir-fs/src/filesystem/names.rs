@@ -21,7 +21,7 @@ use crate::inodes::CachedInode;
 use crate::layout::ROOT;
 use crate::numbers::Numbers;
 
-/// Maximum number of directories above an inode. It only bounds the work on a damaged filesystem.
+/// Maximum number of directories above an inode. It only limits the work on a damaged filesystem.
 const DEPTH_MAX: usize = 1 << 20;
 
 /// Action of a rename if the new name exists.
@@ -41,7 +41,7 @@ fn ends(number: ObjectId, fate: Fate) -> Vec<ObjectId> {
 }
 
 impl Filesystem {
-    /// State of an inode after `moved` replaces it. The caller holds the locks of both.
+    /// State of an inode after `moved` replaces it. The caller holds the locks of both inodes.
     async fn replaced_fate(
         &self,
         draft: &mut Draft<'_>,
@@ -101,11 +101,12 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Renames an inode. An inode that the new name replaces loses this name.
+    /// Renames an inode. If the new name exists and `mode` is [`RenameMode::Replace`], the inode
+    /// with the new name loses this name.
     ///
     /// # Durability
-    /// None until a sync of any inode. After a crash the rename has happened or not; the new name
-    /// never names an older content of the inode than before the rename.
+    /// None until a sync of any inode. After a crash the rename has happened or not. If it has
+    /// happened, the inode with the new name has at least the content from before the rename.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory
@@ -181,7 +182,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Updates the allocation of numbers, and the background task, after a change with this fate.
+    /// Updates the allocation of numbers after a change. Wakes the background task if necessary.
     fn note_freed(&self, numbers: &mut Numbers, draft: &Draft<'_>, fate: Fate) {
         numbers.note(draft.number_changes(), self.reusable_from());
         if fate == Fate::Freeing {

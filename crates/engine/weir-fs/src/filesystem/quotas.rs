@@ -1,9 +1,9 @@
 //! Limits of users, groups and projects.
 //!
 //! A file counts for its owner, its group and its project, also if another user writes to it.
-//! Blocks count before compression, so a write fails at once.
+//! Blocks count with their size before compression, so a write beyond a limit fails at once.
 //!
-//! Invariant: an entry of a directory whose project is inherited belongs to the same project.
+//! Invariant: if entries inherit the project of a directory, all of them belong to this project.
 
 use async_recursion::async_recursion as boxed;
 use weir_base::RecordSize;
@@ -18,7 +18,7 @@ use crate::layout::USAGE;
 /// Checks that an existing inode may get a name in a directory.
 ///
 /// # Errors
-/// `OtherProject` if the directory passes another project on to its entries.
+/// `OtherProject` if the inode would have to belong to the project of the directory.
 pub(crate) fn check_project(directory: &Inode, inode: &Inode) -> Result<(), FsError> {
     let inherits = directory.flags & Inode::INHERITS_PROJECT != 0;
     if inherits && directory.project != inode.project {
@@ -55,8 +55,8 @@ impl Filesystem {
         Ok((owners, part.next))
     }
 
-    /// Sets the limits of a user, group or project. They may be below the usage: then the owner can
-    /// only remove and shrink files.
+    /// Sets the limits of a user, group or project. The limits may be below the usage: then the
+    /// owner can only remove and shrink files.
     ///
     /// # Durability
     /// None until a sync of any inode.

@@ -25,7 +25,7 @@ pub(crate) fn after_write(inode: &Inode, clears_set_id: bool) -> u32 {
     if clears_set_id { without_set_id(bits) } else { bits }
 }
 
-/// The changes with the permission bits that they cause.
+/// Returns the changes, with the permission bits that result from the changes.
 pub(crate) fn with_permissions(
     inode: &Inode,
     changes: &AttributeChanges,

@@ -1,6 +1,6 @@
 //! State of an open filesystem.
 //!
-//! Invariant: no client has an internal object.
+//! Invariant: no client can access an internal object.
 
 use std::sync::Arc;
 
@@ -72,9 +72,9 @@ impl Filesystem {
         Stamp { txg: self.volume.change_txg(), time: (self.now)() }
     }
 
-    /// First txg in which numbers that became unused now may be used again. The open txg is
-    /// committed then: a crash may lose the change that freed an object of attributes, and keep a
-    /// later change of names that uses the number.
+    /// First txg in which numbers that became unused now may be used again. The txg in which they
+    /// became unused is committed by then. Otherwise a crash could lose the change that freed an
+    /// object of attributes, and keep a later change of names that uses the number.
     pub(crate) fn reusable_from(&self) -> Txg {
         self.volume.open_txg().next().next()
     }

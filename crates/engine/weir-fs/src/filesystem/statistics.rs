@@ -1,7 +1,7 @@
 //! Space and number of inodes of a filesystem (statfs).
 //!
-//! Invariant: the available space is what clients can write now, within one record for each open
-//! file: quotas, reservations, and data in memory count.
+//! Invariant: the available space is the space that clients can write now, with an error of at most
+//! one record for each open file. It accounts for quotas, reservations and data in memory.
 
 use async_recursion::async_recursion as boxed;
 use weir_format::{OBJECTS_MAX, ObjectSlot};

@@ -21,9 +21,9 @@ const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 pub enum XattrMode {
     /// Creates or replaces the attribute.
     Any,
-    /// Fails with `AttributeExists` if there is one (`XATTR_CREATE`).
+    /// Fails with `AttributeExists` if the attribute exists (`XATTR_CREATE`).
     Create,
-    /// Fails with `NoAttribute` if there is none (`XATTR_REPLACE`).
+    /// Fails with `NoAttribute` if the attribute does not exist (`XATTR_REPLACE`).
     Replace,
 }
 
@@ -130,7 +130,7 @@ impl Filesystem {
     /// As [`Self::set_xattr`], with a condition.
     ///
     /// # Errors
-    /// As [`Self::set_xattr`], and the errors of the mode.
+    /// As [`Self::set_xattr`], and the errors of [`XattrMode`].
     #[boxed(?Send)]
     pub async fn set_xattr_as(
         &self,
@@ -155,7 +155,7 @@ impl Filesystem {
                 _ => {}
             }
         }
-        // The largest items of the area, and the head of an item.
+        // Space that the attribute needs in the area: the head of the item, the name and the value.
         let needed = 4 + name.len() + value.map_or(0, <[u8]>::len);
         let may_need_object = value.is_some() && inode.attributes.0 == 0;
         let may_need_object = may_need_object && inode.area.encoded_bytes() + needed > Area::BYTES;
@@ -173,7 +173,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// True if the inode has an object of its own for attributes that do not fit into it.
+    /// True if the inode has an object of its own for attributes that do not fit into the inode.
     ///
     /// # Errors
     /// `Stale`.

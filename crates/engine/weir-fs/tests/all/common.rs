@@ -18,7 +18,7 @@ const MEMORY_BYTES: u64 = 32 << 20;
 pub(crate) const LAYOUT: Layout =
     Layout { hash_key: 7, record_size: RecordSize::from_shift(3).expect("32 KiB") };
 
-/// Polls a future to completion. Commits while it waits.
+/// Polls a future to completion. Commits while the future waits.
 pub(crate) fn run<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

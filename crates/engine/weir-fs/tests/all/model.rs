@@ -85,7 +85,7 @@ impl Run {
     }
 
     fn name(&mut self) -> Vec<u8> {
-        // Long names fill the inode of a directory soon, so that it needs a tree.
+        // Long names fill the inode of a directory soon, so that the directory needs a tree.
         let number = self.numbers.u32(..40);
         let length = [1, 20, 200][number as usize % 3];
         format!("{number:0length$}").into_bytes()

@@ -85,7 +85,7 @@ fn damage_hides_only_the_blocks_that_have_it() {
         next = part.next;
     }
     assert_eq!(listed.len() as u64, NAMES + 3, "the root, the file, the directory, its files");
-    // The check names the damage instead of ending at it.
+    // The check reports the damage and continues.
     let found = now(pool.files.check()).unwrap();
     assert!(found.iter().any(|finding| finding.inode == directory.0), "{found:?}");
 }

@@ -99,7 +99,7 @@ fn attributes_are_limited() {
     assert_eq!(done, 4, "256 KiB in all");
     assert!(matches!(set(&pool, file, b"user.x", &vec![1; 60_000]), Err(FsError::Full(_))));
     set(&pool, file, b"user.y", &[1; 10_000]).unwrap();
-    // Many names are limited before their list is longer than a client can read.
+    // The filesystem limits the number of names, so that a client can read the list of all names.
     let other = create(&pool, ROOT, "g", &FILE).number;
     let name = |at: usize| format!("user.{at:0200}").into_bytes();
     let count = (0..400).take_while(|at| set(&pool, other, &name(*at), b"").is_ok()).count();
@@ -176,7 +176,7 @@ fn new_entries_inherit_the_default_acl() {
     let parent = create(&pool, ROOT, "d", &DIRECTORY).number;
     let default = acl(7, 5, 4, Some((6, 7)));
     set(&pool, parent, DEFAULT, &default).unwrap();
-    // The umask does not count, and the asked mode limits the list.
+    // The umask has no effect, and the requested permission bits limit the ACL.
     let file = create(&pool, parent, "f", &NewInode { permissions: 0o662, ..FILE });
     assert_eq!(file.permissions, 0o660);
     assert_eq!(get(&pool, file.number, ACCESS).unwrap(), acl(6, 5, 0, Some((6, 6))));

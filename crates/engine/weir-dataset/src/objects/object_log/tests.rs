@@ -130,8 +130,8 @@ impl Model {
                             own.clear();
                         }
                     }
-                    // This removal of the name did not survive. The log does not have the changes
-                    // of the object after it, so they may be lost.
+                    // The crash lost this removal of the name. The log has no changes of the object
+                    // after the removal, so these changes may be lost.
                     LogOrder::Namespace { ends, .. } if ends.contains(&object) => break,
                     _ => {}
                 }

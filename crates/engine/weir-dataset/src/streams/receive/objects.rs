@@ -118,8 +118,7 @@ impl Receiver {
 }
 
 impl Applying {
-    /// Adds a change. `place`: position up to which the stream is received once a txg has the
-    /// change.
+    /// Adds a change. `place`: position in the stream after the change.
     async fn add(
         &mut self,
         change: ObjectChange,
@@ -188,8 +187,8 @@ impl Applying {
         Ok(())
     }
 
-    /// Replaces records of an object by holes, in steps. With the last step the stream is received
-    /// up to `place`.
+    /// Replaces records of an object by holes, in steps. The last step sets the position in the
+    /// stream to `place`.
     async fn zero(
         &mut self,
         object: ObjectId,

@@ -27,8 +27,8 @@ enum Plan {
     Make(Option<DatasetRecord>),
     /// Resume the stream into this volume, after the part that was already received.
     GoOn(Arc<Volume>),
-    /// Update a volume from this base snapshot. `Some`: roll it back first, which destroys these
-    /// newer snapshots and bookmarks.
+    /// Update a volume from this base snapshot. `Some`: first roll the volume back, which destroys
+    /// these newer snapshots and bookmarks.
     Update(Arc<Volume>, DatasetRecord, Option<Vec<DatasetId>>),
 }
 
@@ -68,8 +68,8 @@ impl Engine {
         self.plan_stream(spec, begin).await.map(Prospect)
     }
 
-    /// Creates or finds the destination volume and claims it. The flag is true if the volume was
-    /// rolled back.
+    /// Creates or finds the destination volume and claims it. The returned bool is true if the
+    /// volume was rolled back.
     ///
     /// # Errors
     /// Any reason to refuse the stream; nothing has changed then.
@@ -163,7 +163,7 @@ impl Engine {
             }
             let old = state.record.size_bytes;
             if begin.size_bytes < old {
-                // A smaller volume has no data beyond its end.
+                // Make the blocks beyond the new end holes: a volume has no data beyond its end.
                 if !self.core.admit_trim(0) {
                     return Err(volume.core.full());
                 }
@@ -320,7 +320,7 @@ fn check_base(name: String, begin: &StreamBegin, from: &DatasetRecord) -> Result
     Err(DatasetError::Unfit { name, why })
 }
 
-/// Refuses a stream that begins after the resume position, a record of an object.
+/// Refuses a stream that begins after `next`, the record of an object at which the receive resumes.
 fn check_first(name: &str, begin: &StreamBegin, next: (ObjectId, u64)) -> Result<(), DatasetError> {
     let first_object = begin.objects.map_or(ObjectId::VOLUME, |objects| objects.first);
     let first = (first_object, begin.first_record);
