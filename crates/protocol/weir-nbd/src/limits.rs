@@ -29,7 +29,8 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// costs more than a new connection.
 pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 
-/// Longest data of one option: several times an export name and a few metadata queries.
+/// Longest data of one option: several times the length of an export name and a few metadata
+/// queries.
 pub const OPTION_BYTES_MAX: usize = 16 << 10;
 
 /// Approximate size of the parts in which the server sends a LIST reply. It builds a part only
@@ -72,7 +73,7 @@ pub const EXTENT_BYTES: usize = 24;
 pub const ACCOUNT_BYTES: usize = 256 << 10;
 
 /// If the collected replies reach this size, the server sends them before it runs the next request.
-/// It is 60 reads of 4 KiB in one send, and small enough for the CPU's cache.
+/// The size holds 60 reads of 4 KiB, and is small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
 /// Longest reply of a task that the server copies into the buffer of the next send. It sends a

@@ -416,7 +416,7 @@ fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     sender.join().expect("all was sent");
 }
 
-// Regression: a client that sent reads and writes of 1 MiB waited forever for memory, which the
+// Regression: a client that sent reads and writes of 1 MiB waited forever for memory that the
 // buffers of its own replies held.
 #[test]
 fn mixed_requests_of_each_size_are_answered_with_little_memory() {

@@ -42,7 +42,7 @@ impl PeerKey {
     }
 }
 
-/// Phase of a connection. A later phase never returns to an earlier one.
+/// Phase of a connection. A connection never returns to an earlier phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {
