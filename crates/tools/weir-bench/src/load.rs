@@ -256,8 +256,8 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Checks that the target supports all operations of the streams that are neither reads nor writes.
-/// A run makes this check before it starts, but an agent does not.
+/// Checks that the target supports the operations of the streams other than reads and writes. A run
+/// makes this check before it starts, but an agent does not.
 fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), TargetError> {
     for stream in streams {
         let Some(op) = stream.op else { continue };

@@ -35,7 +35,7 @@ pub struct RunSpec {
     pub precondition: Option<PreconditionSpec>,
     /// Cells in the order of the profile. The runs of different cells alternate.
     pub cells: Vec<CellSpec>,
-    /// File test that follows bonnie++, which runs after the cells.
+    /// File test with the phases of bonnie++; it runs after the cells.
     #[serde(default)]
     pub bonnie: Option<BonnieSpec>,
     /// Performance requirement; its outcome is on the first page of the report.

@@ -2,9 +2,9 @@
 //!
 //! `worker` decides when the operation is sent.
 //!
-//! Invariants: an operation lies inside one file of the dataset, and starts in it at a multiple of
-//! the operation's size (in a walk: of the walk's alignment); it lies inside the byte range of its
-//! client; equal seeds and equal worker numbers give equal operations.
+//! Invariants: an operation lies inside one file of the dataset, at a file offset that is a
+//! multiple of the operation's size (in a walk: of the walk's alignment); an operation lies inside
+//! the byte range of its client; equal seeds and equal worker numbers give equal operations.
 
 use std::ops::Range;
 

@@ -73,7 +73,8 @@ impl Generations {
     }
 
     /// Begins a write like [`Self::begin`], but only if the present contents of all blocks are
-    /// known. The present generation of a block is the one before [`Self::next`].
+    /// known. The present generation of a block is one less than the generation from
+    /// [`Self::next`].
     pub(super) fn begin_known(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;

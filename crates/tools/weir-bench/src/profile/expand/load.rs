@@ -3,8 +3,8 @@
 //! `cells` decides the operations of the row.
 //!
 //! Invariant: `qd` is the number of operations that all workers of one client have in flight
-//! together, and `window` is the number that each worker has in flight. A profile states which of
-//! the two it sets.
+//! together, and `window` is the number that each worker has in flight. A table of a profile
+//! sets at most one of the two.
 
 use std::ops::Range;
 
