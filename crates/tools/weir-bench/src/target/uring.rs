@@ -3,7 +3,7 @@
 //! `file` and `directory` choose the files.
 //!
 //! Invariants:
-//! - a ring is created disabled; the first thread that uses the ring enables it;
+//! - a new ring is disabled; the thread that first uses the ring enables it (any thread may);
 //! - the lane does not touch the buffer of a slot while an operation of the slot is in flight;
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
