@@ -117,9 +117,9 @@ pub const TURN_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum time to wait until the client reads the close_notify of TLS.
 pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 
-/// Maximum duration of busy polling for the request that follows a reply. It equals the cost of a
-/// wake-up on a slow machine, so that polling for a slow client at most doubles the cost of the
-/// wait. Hypervisors poll equally long.
+/// Maximum duration of busy polling for the request that follows a reply: the cost of a wake-up on
+/// a slow machine. So polling for a slow client at most doubles the cost of the wait. Hypervisors
+/// poll equally long.
 pub const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
 /// Number of waits in one period of busy polling. The first [`BUSY_POLL_TRIALS`] waits of each

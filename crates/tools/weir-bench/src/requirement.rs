@@ -99,7 +99,8 @@ pub struct CellAssessment {
 /// Comparison of a run with the requirement of its spec.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assessment {
-    /// Worst outcome of the cells that decide. It is at best `NotProven` if the run is incomplete.
+    /// Worst outcome of the cells that decide. If the run is incomplete, the outcome is at best
+    /// `NotProven`.
     pub outcome: Outcome,
     /// Cells that decide the outcome, in the order of the result.
     pub cells: Vec<CellAssessment>,

@@ -1,4 +1,4 @@
-//! Decides which sessions move between workers. `worker` moves them.
+//! Decides which sessions move between workers; `worker` moves the sessions.
 //!
 //! Workers start with equal numbers of sessions, but the CPU time for each session differs: other
 //! processes of the machine use some cores more than others, and clients close sessions. Sessions
@@ -21,7 +21,7 @@ const IDLE_MIN: f64 = 0.1;
 /// Weight of the newest span in the moving average of `Worker::capacity`.
 const NEWEST: f64 = 0.5;
 
-/// Load of one worker. All threads of the server can read it.
+/// Load of one worker, readable by all threads of the server.
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,

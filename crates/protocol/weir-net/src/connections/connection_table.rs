@@ -51,7 +51,7 @@ enum Phase {
     Used,
 }
 
-/// Slot of one connection in the table. The acceptor, the worker and the session share it.
+/// Slot of one connection in the table. The acceptor, the worker and the session share the slot.
 pub struct Place {
     peer: PeerKey,
     began: Instant,

@@ -88,7 +88,7 @@ struct WaitQueue {
     looked: Option<Instant>,
 }
 
-/// Memory account of one connection. It changes only under the lock of `Budget::line`.
+/// Memory account of one connection, changed only under the lock of `Budget::line`.
 #[derive(Default)]
 struct Account {
     /// Budget bytes that the connection holds or may use now. A grant counts only after the
@@ -232,9 +232,9 @@ impl MemoryGrant {
     }
 
     /// Returns true if the connection may have a large receive buffer. Large buffers together take
-    /// at most an eighth of the budget's size. They do not count as used bytes of the budget: a
-    /// connection that waits for memory keeps its receive buffer, so other connections must not
-    /// wait for that memory.
+    /// at most an eighth of the budget's size. These buffers do not count as used bytes of the
+    /// budget: a connection that waits for memory keeps its receive buffer, so other connections
+    /// must not wait for that memory.
     pub fn take_large_input(&self) -> bool {
         if self.has_large_input.load(Ordering::Relaxed) {
             return true;

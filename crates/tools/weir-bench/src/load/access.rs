@@ -15,7 +15,7 @@ use rand_distr::{Distribution as _, Zipf};
 use crate::content::whole;
 use crate::spec::{Access, DatasetSpec, OpKind, StreamSpec};
 
-/// Multiplier that spreads neighbouring ranks over distant addresses. It is odd, so the
+/// Multiplier that spreads neighbouring ranks over distant addresses. The multiplier is odd, so the
 /// multiplication is a bijection modulo 2^64.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 

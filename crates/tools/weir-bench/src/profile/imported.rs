@@ -156,7 +156,7 @@ fn resized(dataset: &DatasetSpec, bytes: u64, unit: u64) -> DatasetSpec {
 struct Sizes {
     smallest: u64,
     largest: u64,
-    /// Size of a stamped block of the content in bytes. It divides every operation size.
+    /// Size of a stamped block of the content in bytes: a divisor of every operation size.
     stamped: u64,
     /// Common multiple of the operation sizes that must divide the size of each file of the
     /// dataset.
@@ -183,8 +183,9 @@ impl Sizes {
         }
     }
 
-    /// Largest block size that divides files of this size: a power of two of at least 64 KiB, if
-    /// one divides them.
+    /// Returns the block size of the fill for files of this size: the largest power of two
+    /// from 64 KiB to 1 MiB that divides the file. If there is none, the largest divisor of the file
+    /// up to 1 MiB that consists of whole stamped blocks.
     fn fill_block(&self, file_bytes: u64) -> u32 {
         let halves = std::iter::successors(Some(FILL_BLOCK_BYTES), |bytes| Some(bytes / 2));
         let fits = |bytes: &u64| file_bytes.is_multiple_of(*bytes);

@@ -496,7 +496,7 @@ mod tests {
         );
     }
 
-    // Regression: a single stall ended the search at the rate before it.
+    // Regression: a single stall ended the search at the rate before the stall.
     #[test]
     fn run_with_one_stall_that_misses_a_rate_is_repeated_once() {
         let stalled = |all: bool| {

@@ -15,7 +15,7 @@ use crate::spec::{Arrival, LoadSpec};
 use super::super::error::{ProfileError, Source};
 use super::super::format::{ArrivalName, Load, Mode, Test};
 
-/// Load of the profile. It applies to the matrix, and to each test that defines no load.
+/// Load of the profile, for the matrix and for each test that defines no load.
 pub(super) fn of_profile(
     source: Source<'_>,
     load: &Spanned<Load>,
