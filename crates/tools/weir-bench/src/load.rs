@@ -201,8 +201,8 @@ impl<'a> Prepared<'a> {
             }
         };
         check_operations(ground.target, offer.streams)?;
-        // COMPARE AND WRITE needs a buffer of twice its size: the data to compare, then the data to
-        // write.
+        // COMPARE AND WRITE needs a buffer of twice the operation's size: the data to compare, then
+        // the data to write.
         let largest = |stream: &StreamSpec| {
             let times = if stream.op == Some(OpKind::CompareAndWrite) { 2 } else { 1 };
             stream.blocks.iter().map(|share| share.bytes as usize * times).max()

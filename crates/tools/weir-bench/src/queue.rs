@@ -75,8 +75,8 @@ pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
 }
 
 /// Number of operations by which the arrivals alone lengthen the queue in `run`: the growth of the
-/// queue at an imaginary target that completes exactly the offered rate. Constant arrivals add
-/// none.
+/// queue at an imaginary target that completes exactly the offered rate. Constant arrivals add no
+/// operations.
 pub fn of_arrivals(run: &CellRun, arrival: Arrival) -> f64 {
     let Some(rate) = run.offered_iops.filter(|_| arrival == Arrival::Poisson) else { return 0.0 };
     let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;

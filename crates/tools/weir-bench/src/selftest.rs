@@ -31,7 +31,8 @@ use crate::machine_cpu::{MachineCpu, process_cpu_s};
 use crate::run::RunError;
 use crate::words;
 
-/// Maximum number of tries in the short form, for a check that load on the machine can make fail.
+/// Maximum number of tries in the short form, for a check that can fail because of load on the
+/// machine.
 const TRIES_MAX: u32 = 3;
 
 /// Number of concurrent checks in the short form, before the checks that run alone. Half of these

@@ -90,7 +90,7 @@ struct Task {
     r2ts_open: u32,
     /// Number of ranges of the slot's buffer that are in the output queue.
     queued: u32,
-    /// True if the command was sent. Before it is sent, no response to it is valid.
+    /// True if the command was sent. Before the command is sent, no response to it is valid.
     is_sent: bool,
     answer: Option<Answer>,
 }
