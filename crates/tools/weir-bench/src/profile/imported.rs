@@ -184,10 +184,9 @@ impl Sizes {
         }
     }
 
-    /// Returns the block size of the fill for files of this size: the largest power of two from
-    /// 64 KiB to 1 MiB that divides the file. If no such power divides the file, returns the largest
-    /// divisor of the file up to 1 MiB that consists of whole stamped blocks. If there is no divisor
-    /// either, returns the size of a stamped block.
+    /// Returns the block size of the fill for files of this size: the largest power of two from 64
+    /// KiB to 1 MiB that divides the file. If no such power divides the file, returns the largest
+    /// divisor of the file up to 1 MiB that consists of whole stamped blocks.
     fn fill_block(&self, file_bytes: u64) -> u32 {
         let halves = std::iter::successors(Some(FILL_BLOCK_BYTES), |bytes| Some(bytes / 2));
         let fits = |bytes: &u64| file_bytes.is_multiple_of(*bytes);
