@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     negotiated: Negotiated,
     /// Replies that the next send takes.
     out: RefCell<OutBuf>,
-    /// Large replies. The writer sends each of them from its own buffer, or in pieces.
+    /// Large replies. The writer sends each reply from the reply's own buffer, or in pieces.
     queue: RefCell<VecDeque<Queued>>,
     /// Buffers for reuse. `pool_bytes` is the sum of their capacities.
     pool: RefCell<Vec<OutBuf>>,
@@ -283,7 +283,7 @@ impl Connection {
     }
 
     /// Busy polls for the next request, if the client sends one request at a time. The writer calls
-    /// this when it has nothing to send.
+    /// this function when it has nothing to send.
     pub(crate) async fn busy_poll(&self) {
         let requests = self.requests.get();
         let answered = self.requests_answered.replace(requests);

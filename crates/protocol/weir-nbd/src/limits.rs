@@ -29,12 +29,13 @@ pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// costs more than a new connection.
 pub const DRAIN_BYTES_MAX: u32 = 64 << 20;
 
-/// Longest data of one option: several times an export name and a few metadata queries.
+/// Longest data of one option: several times the length of an export name and a few metadata
+/// queries.
 pub const OPTION_BYTES_MAX: usize = 16 << 10;
 
-/// Approximate size of the parts in which the server sends a LIST reply. It builds a part only
-/// after the client has received the preceding part. A part ends with the export name that reaches
-/// this size. A part and the receive buffer fit into [`OWN_BYTES`].
+/// Approximate size of the parts in which the server sends a LIST reply. The server builds a part
+/// only after the client has received the preceding part. A part ends with the export name that
+/// reaches this size. A part and the receive buffer fit into [`OWN_BYTES`].
 pub const LIST_PART_BYTES: usize = 8 << 10;
 
 /// Time limit of the handshake, unless
@@ -72,11 +73,11 @@ pub const EXTENT_BYTES: usize = 24;
 pub const ACCOUNT_BYTES: usize = 256 << 10;
 
 /// If the collected replies reach this size, the server sends them before it runs the next request.
-/// It is 60 reads of 4 KiB in one send, and small enough for the CPU's cache.
+/// The size holds 60 reads of 4 KiB, and is small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Longest reply of a task that the server copies into the buffer of the next send. It sends a
-/// longer reply from the buffer of the task.
+/// Longest reply of a task that the server copies into the buffer of the next send. The server
+/// sends a longer reply from the buffer of the task.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
 /// Memory of the read buffers that a busy connection keeps for reuse: 16 reads of 1 MiB. Reused
@@ -95,7 +96,7 @@ pub const HELD_BYTES_MAX: usize = 64 << 20;
 /// with another command.
 pub const EXTENTS_MAX: usize = 4096;
 
-/// Maximum number of requests that a send may answer if the server is to busy poll after it. A
+/// If a send answers at most this number of requests, the server busy polls after the send. A
 /// client that has more requests in flight keeps a queue, and busy polling gains nothing.
 pub const BUSY_POLL_REQUESTS_MAX: u64 = 2;
 

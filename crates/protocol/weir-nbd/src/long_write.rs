@@ -24,7 +24,8 @@ pub(crate) struct LongWrite {
     /// The part of the write that was not passed to the export yet, as a request of its own.
     request: Request,
     is_blocks: bool,
-    /// Data of the current part if the write consists of whole blocks. If not, it is in `bytes`.
+    /// Data of the current part if the write consists of whole blocks. Otherwise the data is in
+    /// `bytes`.
     blocks: Vec<Block>,
     bytes: Vec<u8>,
     /// Number of bytes of memory reserved for the current part.

@@ -494,7 +494,7 @@ struct Wanted {
     description: bool,
 }
 
-/// Parses the data of INFO and GO: a name, a 16-bit count, and so many 16-bit information types.
+/// Parses the data of INFO and GO: a name, a 16-bit count, and that many 16-bit information types.
 fn parse_info(data: &[u8]) -> Option<(&str, Wanted)> {
     let mut reader = Reader::new(data);
     let name = reader.string()?;
@@ -510,7 +510,7 @@ fn parse_info(data: &[u8]) -> Option<(&str, Wanted)> {
     reader.rest().is_empty().then_some((name, wanted))
 }
 
-/// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, a 32-bit count, and so many
+/// Parses the data of LIST_META_CONTEXT and SET_META_CONTEXT: a name, a 32-bit count, and that many
 /// query strings. Returns the name, and whether one of the queries matches `base:allocation`.
 fn parse_queries(data: &[u8], list: bool) -> Option<(&str, bool)> {
     let mut reader = Reader::new(data);

@@ -1,7 +1,7 @@
 //! NBD wire format: constants, flags, and a bounds-checked reader.
 //!
-//! `negotiate` and `request` interpret messages; `negotiate` and `reply` build replies. Their types
-//! and functions have the layouts.
+//! `negotiate` and `request` interpret messages; `negotiate` and `reply` build replies. The
+//! comments in these files show the layouts of the messages.
 //!
 //! Spec: NetworkBlockDevice `doc/proto.md`, "Values" and "Message flow".
 //!

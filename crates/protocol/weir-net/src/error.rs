@@ -48,7 +48,7 @@ pub enum ServeError {
         /// Command that removes the unsafe permission.
         mend: String,
     },
-    /// At the path of the unix socket is a file of another kind.
+    /// The file at the path of the unix socket is not a socket.
     #[error("cannot listen on unix:{}: the file there is not a socket", path.display())]
     NotASocket {
         /// Path of the file.

@@ -18,7 +18,7 @@ pub const INPUT_BYTES_MIN: usize = 16 << 10;
 /// memory.
 pub const KEEP_BYTES_MAX: usize = 4 << 20;
 
-/// Listen backlog of a socket. A short one suffices: the acceptor only accepts connections and
+/// Listen backlog of a socket. A short backlog suffices: the acceptor only accepts connections and
 /// passes them to workers.
 pub const ACCEPT_QUEUE: i32 = 128;
 
@@ -59,8 +59,8 @@ pub const BALANCE_SPAN: Duration = Duration::from_millis(250);
 /// its running requests.
 pub const REST_LIMIT: Duration = Duration::from_millis(20);
 
-/// Time for which a worker keeps a disconnect call. The call then also ends sessions that were
-/// moving between workers when it was made. A move takes much less time.
+/// Time for which a worker keeps a disconnect call, so that the call also ends sessions that were
+/// moving between workers when the call was made. A move takes much less time.
 pub const DISCONNECTS_KEPT: Duration = Duration::from_mins(1);
 
 /// Maximum number of disconnect calls that a worker keeps for one export or target name, each with
@@ -77,14 +77,14 @@ pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// acknowledge data.
 pub const SEND_STALL_LIMIT: Duration = Duration::from_mins(1);
 
-/// Interval in which a client that holds memory must send or receive a part of it
-/// ([`STALL_FRACTION`]) while other connections wait for memory; otherwise its connection is
-/// evicted. The interval is long enough for a client machine that swaps or migrates, and so short
-/// that the clients of the waiting connections do not time out (30 s).
+/// Interval in which a client must transfer a part ([`STALL_FRACTION`]) of the bytes that its
+/// connection holds while other connections wait for memory; otherwise its connection is evicted.
+/// The interval is long enough for a client machine that swaps or migrates, and so short that the
+/// clients of the waiting connections do not time out (30 s).
 pub const STALL_CHECK: Duration = Duration::from_secs(5);
 
-/// A client must transfer its memory divided by this number in each [`STALL_CHECK`]. At this rate a
-/// client transfers all of its memory within 80 s.
+/// In each [`STALL_CHECK`], a client must transfer the bytes that its connection holds, divided by
+/// this number. At this rate a client transfers all of these bytes within 80 s.
 pub const STALL_FRACTION: usize = 16;
 
 /// Interval at which a connection that waits for memory looks for stalled clients
@@ -117,9 +117,9 @@ pub const TURN_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum time to wait until the client reads the close_notify of TLS.
 pub const TLS_END_LIMIT: Duration = Duration::from_secs(1);
 
-/// Maximum duration of busy polling for the request that follows a reply. It equals the cost of a
-/// wake-up on a slow machine, so that polling for a slow client at most doubles the cost of the
-/// wait. Hypervisors poll equally long.
+/// Maximum duration of busy polling for the request that follows a reply: the cost of a wake-up on
+/// a slow machine. So polling for a slow client at most doubles the cost of the wait. Hypervisors
+/// poll equally long.
 pub const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
 /// Number of waits in one period of busy polling. The first [`BUSY_POLL_TRIALS`] waits of each

@@ -5,8 +5,8 @@
 //! messages.
 //!
 //! Invariants:
-//! - latency distributions of clients are merged, percentiles never; a cell that lost a client is
-//!   invalid;
+//! - the coordinator merges the latency distributions of the clients, never their percentiles; a
+//!   cell that lost a client is invalid;
 //! - messages are bounded in size and validated before use, and every wait for a message has a time
 //!   limit;
 //! - no message, error or log contains a secret.

@@ -4,12 +4,12 @@
 //! `generations` has the generation that each block must have; [`Content`] describes the layout.
 //!
 //! Invariants:
-//! - a compressor whose window covers a block finds no redundancy except the copies of its random
-//!   bytes; a block contains no runs of zeros;
+//! - a compressor whose window covers a block finds no redundancy except the copies of the block's
+//!   random bytes; a block contains no runs of zeros;
 //! - two runs never write the same block, even with the same seed, so that a block that an earlier
 //!   run left is never accepted as a block of this run;
-//! - a duplicate unit (`ContentSpec::unit_bytes`) contains one of a small number of patterns, and
-//!   the patterns do not depend on its address.
+//! - a duplicate unit (`ContentSpec::unit_bytes`) contains one of a small number of patterns, and a
+//!   pattern does not depend on the address of the unit.
 
 use std::ops::RangeInclusive;
 

@@ -30,7 +30,7 @@ pub(crate) fn of_blocks(result: &RunResult) -> String {
     format!("{asked} % of the blocks, {} in all, byte by byte", found.blocks)
 }
 
-/// Percentage with one decimal. It is rounded down, so that "100 %" means all.
+/// Percentage with one decimal, rounded down, so that "100 %" means all.
 fn pct(part: u64, whole: u64) -> f64 {
     let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
     tenths as f64 / 10.0

@@ -69,8 +69,7 @@ fn class(op: OpKind, ops: u64, latency_us: u64) -> ClassResult {
     }
 }
 
-/// Returns a closed-loop cell with random 4 KiB operations, of which 75 % are reads, and these
-/// runs.
+/// Returns a closed-loop cell with these runs of random 4 KiB operations, of which 75 % are reads.
 pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
     let stream = StreamSpec {
         name: String::new(),

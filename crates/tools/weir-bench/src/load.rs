@@ -201,8 +201,8 @@ impl<'a> Prepared<'a> {
             }
         };
         check_operations(ground.target, offer.streams)?;
-        // COMPARE AND WRITE needs a buffer of twice its size: the data to compare, then the data to
-        // write.
+        // COMPARE AND WRITE needs a buffer of twice the operation's size: the data to compare, then
+        // the data to write.
         let largest = |stream: &StreamSpec| {
             let times = if stream.op == Some(OpKind::CompareAndWrite) { 2 } else { 1 };
             stream.blocks.iter().map(|share| share.bytes as usize * times).max()
@@ -256,8 +256,8 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Checks that the target supports all operations of the streams that are neither reads nor writes.
-/// A run makes this check before it starts, but an agent does not.
+/// Checks that the target supports the operations of the streams other than reads and writes. A run
+/// makes this check before it starts, but an agent does not.
 fn check_operations(target: &dyn Target, streams: &[StreamSpec]) -> Result<(), TargetError> {
     for stream in streams {
         let Some(op) = stream.op else { continue };

@@ -30,7 +30,7 @@ impl MachineCpu {
     }
 
     /// Shares of the machine's CPU time since `before`, in percent: the steal time, and the CPU
-    /// time of all processes except this one, which used `own_s` seconds.
+    /// time of all other processes. This process used `own_s` seconds.
     pub(crate) fn since(&self, before: &Self, own_s: f64) -> (f64, f64) {
         let total = (self.total - before.total).max(1e-9);
         let stolen = self.stolen - before.stolen;

@@ -16,7 +16,7 @@ const IN_FLIGHT_PCT: f64 = 97.0;
 /// If the hypervisor took at least this percentage of the cores, the report contains a note.
 const STEAL_PCT: f64 = 2.0;
 /// If processes other than the generator use at least this percentage of the cores, the report
-/// contains a note. The server is one of them if it runs on this machine.
+/// contains a note. A server on this machine counts as such a process.
 const OTHERS_PCT: f64 = 15.0;
 
 /// Returns the notes on a cell.

@@ -3,10 +3,10 @@
 //! `judge` gives the verdict; `result` decides whether the target completed enough of the load.
 //!
 //! Theory. If the offered rate exceeds the target's rate by any amount, the number of outstanding
-//! operations grows without bound. The share of the offered operations that the target completes
-//! shows this only if the target is much slower. The number of outstanding operations at the end of
-//! each second shows even a small difference, if the run is long enough. Bursts of arrivals also
-//! lengthen the queue: [`of_arrivals`] computes this growth from the known arrivals of each second.
+//! operations grows without bound. The share of completed operations shows the growth only if the
+//! target is much slower. The number of outstanding operations at the end of each second shows even
+//! a small difference, if the run is long enough. Bursts of arrivals also lengthen the queue:
+//! [`of_arrivals`] computes this growth from the known arrivals of each second.
 //!
 //! Invariant: neither random variation nor a single step from one level to another counts as growth
 //! of the queue.
@@ -75,14 +75,14 @@ pub fn growth(run: &CellRun, arrival: Arrival) -> Option<Growth> {
 }
 
 /// Number of operations by which the arrivals alone lengthen the queue in `run`: the growth of the
-/// queue at an imaginary target that completes exactly the offered rate. Constant arrivals add
-/// none.
+/// queue at an imaginary target that completes exactly the offered rate. Constant arrivals add no
+/// operations.
 pub fn of_arrivals(run: &CellRun, arrival: Arrival) -> f64 {
     let Some(rate) = run.offered_iops.filter(|_| arrival == Arrival::Poisson) else { return 0.0 };
     let outstanding = |second: &Interval| (second.in_flight + second.backlog) as f64;
     let mut seconds = whole_intervals(run);
     // The length of the queue at the start of the first second is unknown, so begin with the length
-    // at its end.
+    // at the end of that second.
     let Some(first) = seconds.next().map(outstanding) else { return 0.0 };
     let (mut before, mut queue) = (first, first);
     for second in seconds {

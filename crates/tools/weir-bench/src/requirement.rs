@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! - a PASS needs a valid verdict, because a figure that a cache or the generator limited proves
-//!   nothing. There is an exception for a rate without latency bounds: a busy or late generator
-//!   cannot raise a rate, and changing latencies do not make a rate doubtful;
+//!   nothing. A rate without latency bounds is an exception: a busy or late generator cannot raise
+//!   a rate, and changing latencies do not make a rate doubtful;
 //! - a verdict that means that the figures flatter the target (holes, cache-resident) never changes
 //!   a FAIL;
 //! - only cells that were made to test the requirement decide the outcome; if there are none, all
@@ -99,7 +99,8 @@ pub struct CellAssessment {
 /// Comparison of a run with the requirement of its spec.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assessment {
-    /// Worst outcome of the cells that decide. It is at best `NotProven` if the run is incomplete.
+    /// Worst outcome of the cells that decide. If the run is incomplete, the outcome is at best
+    /// `NotProven`.
     pub outcome: Outcome,
     /// Cells that decide the outcome, in the order of the result.
     pub cells: Vec<CellAssessment>,

@@ -43,7 +43,7 @@ pub struct RunResult {
     pub phases: Vec<PhaseResult>,
     /// Results of the measured cells, in the order of the spec.
     pub cells: Vec<CellResult>,
-    /// Result of the file test that follows bonnie++; `None` if the run has no file test.
+    /// Result of the file test with the phases of bonnie++; `None` if the run has no file test.
     #[serde(default)]
     pub bonnie: Option<BonnieResult>,
     /// Warnings for readers of the report.
@@ -249,7 +249,7 @@ impl CellRun {
         }
     }
 
-    /// For an open loop: whether the target completed at least `pct` percent of the due operations
+    /// For an open loop: true if the target completed at least `pct` percent of the due operations
     /// and its queue did not grow. At the end of the run, the usual number of operations in flight
     /// may be outstanding.
     pub fn keeps_up(&self, pct: f64, arrival: Arrival) -> bool {

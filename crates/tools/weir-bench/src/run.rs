@@ -226,8 +226,8 @@ fn precondition_expected_s(spec: &RunSpec) -> f64 {
     spec.precondition.map_or(0.0, |rule| f64::from(rule.window) * rule.round_ms as f64 / 1000.0)
 }
 
-/// Expected duration of one run of a cell, in seconds. It is an upper bound if the run ends after a
-/// number of bytes.
+/// Expected duration of one run of a cell, in seconds. If the run ends after a number of bytes, the
+/// value is an upper bound.
 fn cell_expected_s(cell: &CellSpec) -> f64 {
     let by_time = (cell.warmup_ms + cell.duration_ms) as f64 / 1000.0;
     let by_bytes = |bytes: u64| bytes as f64 * f64::from(cell.load.workers()) / FILL_BYTES_PER_S;

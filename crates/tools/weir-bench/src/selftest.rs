@@ -5,9 +5,9 @@
 //!
 //! Invariants:
 //! - each check reports the wanted and the measured result, whether the check passes or fails;
-//! - a check that load on the machine can make fail runs alone; in the full form every check does;
-//! - the short form repeats a check that load on the machine can make fail, takes the best result
-//!   and reports the number of tries; the full form runs the check once, for longer;
+//! - a check runs alone if load on the machine can make it fail; in the full form, all run alone;
+//! - the short form repeats such a check, takes the best result and reports the number of tries;
+//!   the full form runs the check once, for longer;
 //! - if such a check fails while programs other than the self-test keep the processor busy
 //!   (`OTHERS_PCT_MAX`), the check is not judged.
 
@@ -31,7 +31,8 @@ use crate::machine_cpu::{MachineCpu, process_cpu_s};
 use crate::run::RunError;
 use crate::words;
 
-/// Maximum number of tries in the short form, for a check that load on the machine can make fail.
+/// Maximum number of tries in the short form, for a check that can fail because of load on the
+/// machine.
 const TRIES_MAX: u32 = 3;
 
 /// Number of concurrent checks in the short form, before the checks that run alone. Half of these

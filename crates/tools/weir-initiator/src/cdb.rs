@@ -125,8 +125,8 @@ pub fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
 /// Options of WRITE SAME (16).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteSame {
-    /// True if the target may deallocate the blocks (UNMAP), if they then read as the written
-    /// block.
+    /// True if the target may deallocate the blocks (UNMAP) instead of writing them, provided that
+    /// deallocated blocks read as the written block.
     pub unmap: bool,
     /// True if the target writes zeros, so that the initiator sends no block (NDOB, SBC-4).
     pub no_data: bool,

@@ -164,8 +164,7 @@ impl Connection {
         Ok(is_anything)
     }
 
-    /// Waits until the socket is readable, or also writable if bytes are queued, for at most
-    /// `limit`.
+    /// Waits for at most `limit` until the socket is readable or, if bytes are queued, writable.
     ///
     /// # Errors
     /// The system call failed.
@@ -186,8 +185,8 @@ impl Connection {
     /// flight.
     ///
     /// # Errors
-    /// The target did not complete the logout. Whether it did or not, the connection is unusable
-    /// afterwards.
+    /// The target did not complete the logout. After this call the connection is unusable, even if
+    /// the logout succeeded.
     pub fn log_out(&mut self) -> Result<(), InitiatorError> {
         let (give_up, mut nothing) = (Instant::now() + LOGOUT_LIMIT, Nothing);
         self.exchange.log_out();

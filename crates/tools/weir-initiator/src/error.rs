@@ -1,4 +1,4 @@
-//! Errors that end a session with a target, or prevent it.
+//! Errors that end a session with a target, or prevent the session.
 //!
 //! A failed command is a [`Reply`](crate::Reply), not an error, unless the caller requires that the
 //! command succeeds.

@@ -1,9 +1,9 @@
 //! Exchange: the full feature phase as a state machine without a socket (RFC 7143 4.2.2, 4.2.5,
-//! 11.3 to 11.19). It builds the PDUs to send and processes the received bytes. `login` handles the
-//! login, `connection` the sockets, `cdb` the command descriptor blocks.
+//! 11.3 to 11.19). The exchange builds the PDUs to send and processes the received bytes. `login`
+//! handles the login, `connection` the sockets, `cdb` the command descriptor blocks.
 //!
-//! Each command has a slot. Its data is in the caller's memory ([`Buffers`]); the exchange copies
-//! only small amounts that were received together with other PDUs.
+//! Each command has a slot. The data of the command is in the caller's memory ([`Buffers`]); the
+//! exchange copies only small amounts that were received together with other PDUs.
 //!
 //! Invariants:
 //! - an unexpected StatSN, DataSN, R2TSN, offset or tag from the target ends the session;
@@ -90,7 +90,7 @@ struct Task {
     r2ts_open: u32,
     /// Number of ranges of the slot's buffer that are in the output queue.
     queued: u32,
-    /// True if the command was sent. Before it is sent, no response to it is valid.
+    /// True if the command was sent. Before the command is sent, no response to it is valid.
     is_sent: bool,
     answer: Option<Answer>,
 }
@@ -113,8 +113,8 @@ pub struct Exchange {
     lun: Lun,
     numbers: Numbers,
     tasks: Vec<Option<Task>>,
-    /// Number of submitted commands. It is a part of each task tag, so that a tag is not reused
-    /// soon.
+    /// Number of submitted commands. This number is a part of each task tag, so that a tag is not
+    /// reused soon.
     count: u16,
     /// Slots of submitted commands that wait until the command window admits them.
     waiting: VecDeque<usize>,

@@ -41,8 +41,9 @@ pub const HEAD_BYTES_MAX: usize = 48 + 4 * 255 + 4;
 
 const _: () = assert!(RECEIVE_BYTES >= 2 * HEAD_BYTES_MAX, "a header fits behind another's end");
 
-/// Minimum number of missing bytes of a read's data that are received directly into the caller's
-/// buffer. Copying fewer bytes from the input buffer costs less than a system call.
+/// If at least this many bytes of a read's data are missing, the connection receives them directly
+/// into the caller's buffer. Copying fewer bytes from the input buffer costs less than a system
+/// call.
 pub const DIRECT_BYTES_MIN: usize = 8 << 10;
 
 /// Maximum number of queued header bytes. The headers of [`TASKS_MAX`] commands need less. Only a

@@ -126,7 +126,7 @@ impl Url {
         Ok(())
     }
 
-    /// Host and port in the form that connecting needs.
+    /// Returns host and port as `HOST:PORT`, with brackets around an IPv6 address.
     pub fn portal(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)

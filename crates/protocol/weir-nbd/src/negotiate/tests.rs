@@ -136,7 +136,7 @@ fn list_names_all_exports() {
 }
 
 // Regression: each of 600 clients requested a LIST reply with 3,000 names and received no byte of
-// it. The server held 438 MiB for them.
+// the reply. The server held 438 MiB for these clients.
 #[test]
 fn long_list_is_sent_in_parts_with_each_export_once() {
     let name = |n: usize| format!("{n:04}{}", "x".repeat(500));

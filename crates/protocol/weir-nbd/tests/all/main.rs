@@ -2,8 +2,8 @@
 //!
 //! Tests of the shipped binary are in bin/weir/tests.
 //!
-//! Invariant: there is one test binary. Each further binary would compile generic code again and
-//! link all crates.
+//! Invariant: the crate has only one test binary, because each further binary would compile generic
+//! code again and link all crates.
 
 mod common;
 mod limits;

@@ -266,8 +266,8 @@ fn within_budget(setup: &Setup, limit_bytes: usize, work: impl FnOnce()) {
     assert!(most <= limit_bytes + slack, "{most} bytes were held");
 }
 
-// Regression: each of 100 clients requested large reads and received nothing, and held 64 MiB. A
-// server with `--memory 256MiB` grew to 6.3 GiB.
+// Regression: each of 100 clients requested large reads, received nothing, and so held 64 MiB of
+// the server's memory. A server with `--memory 256MiB` grew to 6.3 GiB.
 #[test]
 fn stalled_clients_stay_within_the_budget() {
     let limit = 8 << 20;
@@ -303,8 +303,8 @@ fn half_sent_writes_are_dropped_if_others_need_memory() {
     within_budget(&setup, limit, || {
         let half = vec![1; 300 << 10];
         let mut stalled: Vec<Client> = Vec::new();
-        // The half-sent writes hold as much of the budget as they can get. The server must free it
-        // for the client below.
+        // The half-sent writes hold as much of the budget as they can get. The server must free
+        // this memory for the client below.
         for n in 0..4 {
             let mut client = setup.client("fast");
             // The writes have complete and partial blocks, in one or several parts.
@@ -416,7 +416,7 @@ fn mix(setup: &Setup, export: &str, len: u32, count: u64) {
     sender.join().expect("all was sent");
 }
 
-// Regression: a client that sent reads and writes of 1 MiB waited forever for memory, which the
+// Regression: a client that sent reads and writes of 1 MiB waited forever for memory that the
 // buffers of its own replies held.
 #[test]
 fn mixed_requests_of_each_size_are_answered_with_little_memory() {

@@ -1,10 +1,10 @@
-//! Decides which sessions move between workers. `worker` moves them.
+//! Decides which sessions move between workers; `worker` moves the sessions.
 //!
-//! Workers start with equal numbers of sessions but get unequal CPU time: other processes of the
-//! machine use some cores more than others, and closed sessions leave gaps. Sessions of a saturated
-//! worker then get less CPU time than other sessions. The kernel counts how long a thread ran and
-//! how long it waited for a core (Documentation/scheduler/sched-stats.rst); the balancer decides
-//! from this.
+//! Workers start with equal numbers of sessions, but the CPU time for each session differs: other
+//! processes of the machine use some cores more than others, and clients close sessions. Sessions
+//! of a saturated worker then get less CPU time than other sessions. The balancer decides from two
+//! times that the kernel counts for each thread: the run time, and the wait time for a core
+//! (Documentation/scheduler/sched-stats.rst).
 //!
 //! Invariants:
 //! - no session moves while every worker has enough CPU time;
@@ -21,7 +21,7 @@ const IDLE_MIN: f64 = 0.1;
 /// Weight of the newest span in the moving average of `Worker::capacity`.
 const NEWEST: f64 = 0.5;
 
-/// Load of one worker. All threads of the server can read it.
+/// Load of one worker, readable by all threads of the server.
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) connections: AtomicUsize,
@@ -76,7 +76,7 @@ struct Worker {
     capacity: f64,
 }
 
-/// Run time of a thread, and its wait time for a core, both since its start.
+/// Run time of a thread and its wait time for a core, both since the thread started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     ran: Duration,
@@ -148,8 +148,8 @@ fn times(thread: i32) -> Option<Times> {
     Some(Times { ran: next()?, waited: next()? })
 }
 
-/// Chooses a move of sessions. They leave the busy worker whose sessions get the least CPU time,
-/// for the worker at which one more session would get the most.
+/// Chooses a move of sessions from the busy worker whose sessions get the least CPU time to the
+/// worker at which one more session would get the most.
 fn decide(shares: &[Share]) -> Option<Move> {
     let each = |capacity: f64, active: usize| capacity / active as f64;
     let (from, giver) =

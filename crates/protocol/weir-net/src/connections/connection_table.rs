@@ -42,7 +42,7 @@ impl PeerKey {
     }
 }
 
-/// Phase of a connection. A later phase never returns to an earlier one.
+/// Phase of a connection. A connection never returns to an earlier phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Phase {
@@ -51,7 +51,7 @@ enum Phase {
     Used,
 }
 
-/// Slot of one connection in the table. The acceptor, the worker and the session share it.
+/// Slot of one connection in the table. The acceptor, the worker and the session share the slot.
 pub struct Place {
     peer: PeerKey,
     began: Instant,

@@ -4,8 +4,8 @@
 //! The caller limits how long a client keeps its permit. `connection_table` limits connections.
 //!
 //! A free permit goes to a client of the peer with the fewest permits, and among such clients to
-//! the client that came first. So even if a peer has many clients that do not finish, these clients
-//! delay the first client of another peer by at most one permit.
+//! the client that came first. So even if many clients of one peer never finish, they delay the
+//! first client of another peer for at most the duration of one permit.
 //!
 //! Invariants:
 //! - at most [`HANDSHAKES_MAX`] clients hold a permit, one peer at most [`PEER_HANDSHAKES_MAX`];

@@ -1,10 +1,11 @@
 //! Memory budget that the connections of all block protocols share.
 //!
-//! Each protocol decides which memory of a connection counts. [`Budget`] describes the rules.
+//! Each protocol decides which memory of a connection counts as used. [`Budget`] describes the
+//! rules.
 //!
 //! Invariants:
-//! - a grant never raises the used bytes above the budget, except a grant larger than the budget
-//!   while no connection holds any of it;
+//! - a grant never raises the used bytes above the budget, with one exception: while no connection
+//!   holds budget memory, one grant may be larger than the budget;
 //! - no later request overtakes a waiting connection that holds none of the budget;
 //! - a waiting connection that already holds budget memory delays no other connection;
 //! - idle connections together keep at most a fraction of the budget ([`MemoryGrant::keep_bytes`]).
@@ -24,8 +25,8 @@ use crate::limits::{
 /// Large receive buffers together take at most the size of the budget divided by this number. Their
 /// memory is not part of the budget.
 const LARGE_INPUTS: usize = 8;
-/// Idle connections together may keep the size of the budget divided by this number. Each
-/// connection may keep an equal part of it.
+/// Idle connections together may keep at most the size of the budget divided by this number. Each
+/// connection may keep an equal part of that memory.
 const KEPT: usize = 16;
 
 /// Size of the memory that each connection may use without asking the budget (its guaranteed
@@ -70,7 +71,7 @@ impl From<usize> for Own {
 pub struct Budget {
     limit_bytes: usize,
     own: Own,
-    /// Copy of `WaitQueue::used_bytes`, which can be read without the lock of `line`.
+    /// Copy of `WaitQueue::used_bytes` that readers can load without the lock of `line`.
     used_bytes: AtomicUsize,
     shares: AtomicUsize,
     /// Number of connections with a large receive buffer.
@@ -87,7 +88,7 @@ struct WaitQueue {
     looked: Option<Instant>,
 }
 
-/// Memory account of one connection. It changes only under the lock of `Budget::line`.
+/// Memory account of one connection, changed only under the lock of `Budget::line`.
 #[derive(Default)]
 struct Account {
     /// Budget bytes that the connection holds or may use now. A grant counts only after the
@@ -231,8 +232,9 @@ impl MemoryGrant {
     }
 
     /// Returns true if the connection may have a large receive buffer. Large buffers together take
-    /// at most an eighth of the budget's size, in addition to the budget: a connection that waits
-    /// for memory keeps its receive buffer, and other connections must not wait for that memory.
+    /// at most an eighth of the budget's size. These buffers do not count as used bytes of the
+    /// budget: a connection that waits for memory keeps its receive buffer, so other connections
+    /// must not wait for that memory.
     pub fn take_large_input(&self) -> bool {
         if self.has_large_input.load(Ordering::Relaxed) {
             return true;

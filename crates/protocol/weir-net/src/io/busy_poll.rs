@@ -1,6 +1,6 @@
 //! Adaptive busy polling for the next request.
 //!
-//! A session calls it with the event for which it waits.
+//! The caller passes the event to wait for.
 //!
 //! Sleeping and waking can take longer than a fast client needs to send its next request, so
 //! polling is faster. But if client and server share a core, polling is slower. The kernel does not

@@ -24,8 +24,8 @@ use crate::io::socket::Socket;
 pub struct Outgoing {
     /// Encoded bytes of this send: reply headers and data that was copied.
     pub head: OutBuf,
-    /// Blocks to send without copying. They follow all of `head`, unless [`Outgoing::cut`] places
-    /// them.
+    /// Blocks to send without copying. The blocks follow all of `head`, unless [`Outgoing::cut`]
+    /// places them.
     pub blocks: Vec<Block>,
     /// Positions in the output at which blocks are inserted, ascending.
     cuts: Vec<Cut>,

@@ -1,4 +1,4 @@
-//! Socket of a connection. Watch of a session, with which the worker observes, moves and stops it.
+//! Socket of a connection, and [`Watch`], with which a worker observes, moves and stops a session.
 //!
 //! Listening sockets are in `listener`, sessions in the crate of each protocol.
 //!
@@ -189,8 +189,8 @@ impl Watch {
     }
 }
 
-/// Shuts down one or both directions of a socket. This fails only if the client has already closed
-/// the connection, so an error is only logged.
+/// Shuts down one or both directions of a socket. An error is only logged, because a shutdown fails
+/// only if the client has already closed the connection.
 pub fn shut(socket: &impl AsFd, how: Shutdown) {
     if let Err(error) = rustix::net::shutdown(socket, how) {
         tracing::trace!(%error, "shutdown of a socket");

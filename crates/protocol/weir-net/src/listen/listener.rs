@@ -80,7 +80,7 @@ enum Socket {
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     /// Client addresses that may connect over TCP. `None` allows every address; only a protocol
-    /// that authenticates its clients uses it.
+    /// that authenticates its clients uses `None`.
     pub addresses: Option<LiveAllowList>,
     /// Group whose members may connect to a unix socket, in addition to the server's user.
     pub group: Option<u32>,

@@ -6,7 +6,7 @@
 //! - other users can never connect to the socket, not even briefly: the socket gets its group and
 //!   mode before it listens;
 //! - mode and group are set through a descriptor of the created socket, so that they never apply to
-//!   a link that replaces the socket in between;
+//!   a link with which another user replaces the socket;
 //! - the socket is in a directory in which no other user can replace it;
 //! - the server replaces no socket on which a process answers, and removes no file that is not a
 //!   socket.

@@ -45,8 +45,8 @@ pub(crate) struct Acceptor<T> {
 
 impl<T> Acceptor<T> {
     /// Creates an acceptor that ends when the other end of `stop` is dropped. The first bool of the
-    /// pair is true if sessions can move between workers; only then the acceptor balances them. The
-    /// second is true if a new connection can evict an idle session.
+    /// pair is true if sessions can move between workers; only then the acceptor balances sessions.
+    /// The second bool is true if a new connection can evict an idle session.
     pub(crate) fn new(
         name: &'static str,
         listeners: Vec<Listener>,

@@ -25,9 +25,9 @@ pub(crate) static LOST: LogLimiter<&str> = LogLimiter::new(LINES_INTERVAL);
 /// a parked session.
 pub(crate) enum Message<T> {
     Connection(Box<NewConnection<T>>),
-    /// Ends the connections that were using the export or target of this name at this point in
-    /// time. If there is an allow list, TCP clients whose address is on it and all clients of unix
-    /// sockets stay connected.
+    /// Ends the connections that were using the export or target of this name at the given time. If
+    /// there is an allow list, TCP clients whose address is on it and all clients of unix sockets
+    /// stay connected.
     Disconnect(String, Option<AllowList>, Instant),
     /// Closes an inactive connection to free its slot for a new connection.
     GiveWay(Arc<Place>),

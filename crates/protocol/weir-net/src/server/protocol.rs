@@ -21,8 +21,8 @@ pub trait Protocol: Send + Sync + 'static {
     /// True if sessions can move between workers.
     const MOVES: bool;
 
-    /// True if a new connection can evict a session that has long been idle when no slot is free.
-    /// The clients of the protocol must then be able to reconnect.
+    /// True if, while no slot is free, a new connection can evict a session that has long been
+    /// idle. The clients of the protocol must then be able to reconnect.
     const IDLE_GIVES_WAY: bool;
 
     /// Short name in lower case for thread names and log lines.

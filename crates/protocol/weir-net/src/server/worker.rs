@@ -48,7 +48,8 @@ pub(crate) struct Worker<P: Protocol> {
     state: ServerState<P::Error>,
 }
 
-/// Entry of a connection in the table of its worker, which uses it to end the connection.
+/// Entry of a connection in the table of its worker. The worker uses the entry to end the
+/// connection.
 struct Entry {
     watch: Rc<Watch>,
     shut: Box<dyn Fn(Shutdown)>,
@@ -99,8 +100,8 @@ impl Disconnects {
     fn add(&mut self, mut call: Disconnect) {
         let of_name = self.0.iter().filter(|old| old.name == call.name).count();
         if of_name >= DISCONNECTS_OF_NAME_MAX {
-            // Many calls with lists take memory, so drop this list. A client on it can connect
-            // again.
+            // Many calls with lists take memory, so drop this list. A client on the list can
+            // connect again.
             call.kept = None;
         }
         self.0.retain(|old| {

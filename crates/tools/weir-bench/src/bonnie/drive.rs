@@ -31,7 +31,7 @@ pub(crate) struct Job<'a> {
     pub(crate) spec: &'a BonnieSpec,
     /// Content of the large file.
     pub(crate) content: &'a ContentSpec,
-    /// Target of the test, which creates its files in the target or next to it.
+    /// Target of the test. The test creates its files in the target or next to the target.
     pub(crate) target: &'a TargetInfo,
     /// Memory of this machine in bytes.
     pub(crate) memory_bytes: u64,

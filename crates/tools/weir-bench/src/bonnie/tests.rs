@@ -165,7 +165,7 @@ fn measured(rates: &[f64]) -> BonnieResult {
     }
 }
 
-/// Seek rates that the reference document `002` published. They vary by 34 %, and the document
+/// Seek rates that the reference document `002` published. The rates vary by 34 %, and the document
 /// printed the lowest rate as the average.
 #[test]
 fn columns_have_their_spread_and_verdict() {

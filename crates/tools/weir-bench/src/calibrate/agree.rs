@@ -2,8 +2,8 @@
 //!
 //! `stats` computes the intervals of the ratios.
 //!
-//! Invariants: two medians within 3 % agree, and so do two medians if the confidence interval of
-//! their ratio contains 1. Runs that vary too much, or too few runs, give no verdict.
+//! Invariants: two medians agree if they differ by at most 3 %, or if the confidence interval of
+//! their ratio contains 1. If the runs vary too much or are too few, the figure gets no verdict.
 
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 //!
 //! `fio` and `ours` run the loads.
 //!
-//! Invariant: on each target, the loads that read run before the loads that write.
+//! Invariant: on each target, the reading loads run before the writing loads.
 
 use std::path::PathBuf;
 

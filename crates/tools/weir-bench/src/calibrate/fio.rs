@@ -134,8 +134,8 @@ pub(super) fn job(options: &Options, place: Place, cell: &Cell) -> String {
     let kind = if cell.is_read { "read" } else { "write" };
     let Cell { block_bytes, depth, .. } = cell;
     let Options { bytes, run_ms, .. } = options;
-    // Let fio reap as many completions at a time as there are. By default it reaps one, and
-    // completed operations that it has not reaped yet count as in flight.
+    // Let fio reap all available completions at once. By default it reaps one, and completed
+    // operations that it has not reaped yet count as in flight.
     format!(
         "[cell]\n{engine}\nrw={access}{kind}\nbs={block_bytes}\niodepth={depth}\n\
          iodepth_batch_complete_max={depth}\nsize={bytes}\ntime_based=1\nruntime={run_ms}ms\n\

@@ -11,7 +11,7 @@ use super::wire::Piece;
 use crate::load::Generations;
 
 /// Maximum number of entries in one message. An entry is a state with the number of consecutive
-/// blocks in this state; the JSON of so many entries has less than 1 MiB.
+/// blocks in this state; 40,000 entries take less than 1 MiB of JSON.
 const RUNS_MAX: usize = 40_000;
 
 /// Splits the states of blocks into one or more messages.

@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    // Regression: an agent refused a walk if the file size is no multiple of its operation size.
-    // The coordinator accepts such a walk and runs it on one host.
+    // Regression: an agent refused a walk if the file size is no multiple of the walk's operation
+    // size. The coordinator accepts such a walk and runs it on one host.
     #[test]
     fn walks_follow_the_rule_of_the_coordinator() {
         let walk = |bytes: u32, align_bytes: u32| {

@@ -3,7 +3,7 @@
 //! `coordinator` coordinates several clients; `session` has the agent's side.
 //!
 //! Invariant: before any later read, the blocks of a lost client are marked as unknown. The
-//! coordinator first waits until the client must have noticed the loss and stopped to write.
+//! coordinator first waits until the client must have noticed the loss and stopped writing.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -122,7 +122,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         // Shut the socket down, because closing this handle would not end the connection: other
-        // threads hold handles of the same socket, with which they end its waits.
+        // threads keep handles of the same socket, so that they can interrupt waits for messages.
         self.stream.shutdown(Shutdown::Both).ok();
     }
 }

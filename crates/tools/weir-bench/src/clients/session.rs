@@ -28,8 +28,8 @@ const ALIVE_EVERY: Duration = Duration::from_millis(250);
 const BARRIER_MAX: Duration = Duration::from_mins(10);
 /// Maximum time that a start time may lie in the future.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
-/// Number of blocks in its client's part of the dataset that a session checks before the first
-/// write.
+/// Number of blocks that a session checks before its first write, in the client's part of the
+/// dataset.
 const BLOCKS_CHECKED: u64 = 8;
 
 /// Function that opens a target, given the target's address.

@@ -77,8 +77,8 @@ pub(super) fn latency_changes(evidence: &Evidence<'_>) -> Option<String> {
     ))
 }
 
-/// Median latency of each third of a run. It is computed from the seconds of the third, so that one
-/// slow second has no effect.
+/// Median latency of each third of a run, computed from the median latencies of the third's
+/// seconds, so that one slow second has no effect.
 fn thirds(run: &CellRun) -> Vec<f64> {
     let seconds = whole_intervals(run).filter(|second| second.ops > 0);
     let medians: Vec<f64> = seconds.map(|second| second.p50_us).collect();

@@ -71,7 +71,7 @@ fn slope_is_judged_from_three_seconds_on() {
 }
 
 // Regression: an open loop of 150 operations per second on a correct disk was unsteady, because the
-// allowance for chance was less than half of three standard deviations.
+// rule allowed too little for chance: less than half of three standard deviations.
 #[test]
 fn slope_within_chance_is_valid() {
     let of = |ops: [u64; 3]| {
@@ -223,8 +223,8 @@ fn changing_latency_of_an_open_loop_is_unsteady() {
     assert_eq!(slower(4..5, 50_000.0), [], "a single slow second");
 }
 
-// Regression: if no rate of a search was met, the report printed the figures of a missed rate as
-// valid.
+// Regression: if the target met no rate of a search, the report printed the figures of a missed
+// rate as valid.
 #[test]
 fn search_that_reaches_no_rate_is_overloaded() {
     let mut result = result_of(Vec::new());

@@ -2,9 +2,9 @@
 //!
 //! `worker` decides when the operation is sent.
 //!
-//! Invariants: an operation lies inside one file of the dataset, and starts in it at a multiple of
-//! the operation's size (in a walk: of the walk's alignment); it lies inside the byte range of its
-//! client; equal seeds and equal worker numbers give equal operations.
+//! Invariants: an operation lies inside one file of the dataset, at a file offset that is a
+//! multiple of the operation's size (in a walk: of the walk's alignment); an operation lies inside
+//! the byte range of its client; equal seeds and equal worker numbers give equal operations.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use rand_distr::{Distribution as _, Zipf};
 use crate::content::whole;
 use crate::spec::{Access, DatasetSpec, OpKind, StreamSpec};
 
-/// Multiplier that spreads neighbouring ranks over distant addresses. It is odd, so the
+/// Multiplier that spreads neighbouring ranks over distant addresses. The multiplier is odd, so the
 /// multiplication is a bijection modulo 2^64.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 

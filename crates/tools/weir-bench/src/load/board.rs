@@ -49,8 +49,8 @@ impl Board {
     /// target without operations in flight owes no completion.
     pub(super) fn answered(&self, start: Instant, sent: Instant, at: Instant) -> Option<Duration> {
         let at_ns = at.saturating_duration_since(start).as_nanos() as u64;
-        // All workers share the cache line of `last_ns`, so a completion writes it at most once per
-        // [`ANSWER_STEP_NS`] and otherwise only reads it.
+        // All workers share the cache line of `last_ns`, so completions write `last_ns` at most
+        // once per [`ANSWER_STEP_NS`] and otherwise only read it.
         let seen_ns = self.last_ns.load(Ordering::Relaxed);
         if at_ns < seen_ns + ANSWER_STEP_NS {
             return None;

@@ -73,7 +73,8 @@ impl Generations {
     }
 
     /// Begins a write like [`Self::begin`], but only if the present contents of all blocks are
-    /// known. The present generation of a block is the one before [`Self::next`].
+    /// known. The present generation of a block is one less than the generation from
+    /// [`Self::next`].
     pub(super) fn begin_known(&self, offset: u64, len_bytes: u32) -> bool {
         if !self.begin(offset, len_bytes) {
             return false;
@@ -216,8 +217,8 @@ fn since_at(now: u32, oldest: u32) -> Option<RangeInclusive<u32>> {
     Some(oldest.max(newest.saturating_sub(64))..=newest)
 }
 
-/// Returns the next generation that means "not judged". It is larger than all earlier generations
-/// of the block.
+/// Returns the next generation that means "not judged". The returned generation is larger than all
+/// earlier generations of the block.
 fn unjudged(state: &AtomicU32) -> u32 {
     let generation = state.load(Ordering::Acquire) / 2;
     let next = (generation / ANY_EVERY + 1).saturating_mul(ANY_EVERY);

@@ -188,7 +188,7 @@ fn queue_of_a_slow_target_shows_in_each_second() {
     assert!(queue.len() == 3 && queue.windows(2).all(grows), "{queue:?}");
 }
 
-/// Target that completes one operation for each `reap`. It records the smallest number of
+/// Target that completes one operation for each `reap`, and records the smallest number of
 /// operations that were in flight while a buffer was being filled.
 struct OneByOne {
     depth: usize,
@@ -442,8 +442,8 @@ fn blocks_of_an_earlier_run_are_reported() {
 fn all_kinds() -> Vec<StreamSpec> {
     let own = [OpKind::Trim, OpKind::WriteSame, OpKind::CompareAndWrite, OpKind::Copy];
     let own = own.map(|op| StreamSpec { op: Some(op), ..stream(0.0, Access::Random) });
-    // Use so many writes that a block that the target itself changed (trim, zeros, copy) is soon
-    // written again, because reads of it are verified only from then on.
+    // If the target itself changed a block (trim, zeros, copy), reads of the block are verified
+    // only after the next write to it. So use enough writes to rewrite such a block soon.
     let mixed = StreamSpec { share: 8, ..stream(50.0, Access::Random) };
     own.into_iter().chain([mixed]).collect()
 }

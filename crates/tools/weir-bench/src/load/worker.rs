@@ -82,8 +82,9 @@ pub(super) enum Pace {
     Closed,
     Open {
         gap_s: f64,
-        /// Fraction of `gap_s` after which the first operation of constant arrivals is due. It
-        /// differs between workers, so that the arrivals of all workers together are evenly spaced.
+        /// Fraction of `gap_s` after which the first operation of constant arrivals is due. Each
+        /// worker has another fraction, so that the arrivals of all workers together are evenly
+        /// spaced.
         first: f64,
         arrival: Arrival,
         rng: Box<SmallRng>,

@@ -341,7 +341,7 @@ impl<'de> Visitor<'de> for VerifyVisitor {
     }
 }
 
-/// Operations of one kind. A test that defines none uses all streams of the profile.
+/// Stream of operations. A test that defines no stream uses all streams of the profile.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stream {

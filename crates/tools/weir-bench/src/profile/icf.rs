@@ -5,7 +5,7 @@
 //! with a blank after the `'` is a comment.
 //!
 //! Invariants:
-//! - each access specification of a worker becomes one cell, and each of its lines one stream;
+//! - each access specification of a worker becomes a cell, and each of its lines becomes a stream;
 //! - as in Iometer, a sequential operation starts at the end of the preceding one, and each worker
 //!   uses the whole dataset;
 //! - a key that would change the load in an unsupported way is refused with its line; every other

@@ -63,7 +63,8 @@ const FILL_BLOCK_BYTES_MIN: u64 = 64 << 10;
 /// Makes a run from the parsed contents of a file.
 ///
 /// # Errors
-/// The dataset is too small for its blocks. The message belongs to the line that sets the size.
+/// The dataset is too small for its blocks. The caller reports the message with the line that sets
+/// the size.
 pub(super) fn finish(said: Said, options: &Options) -> Result<Imported, String> {
     let Said { file, mut cells, content, mut assume, mut traps, skipped, .. } = said;
     let files = u64::from(said.dataset.files.max(1));
@@ -156,7 +157,7 @@ fn resized(dataset: &DatasetSpec, bytes: u64, unit: u64) -> DatasetSpec {
 struct Sizes {
     smallest: u64,
     largest: u64,
-    /// Size of a stamped block of the content in bytes. It divides every operation size.
+    /// Size of a stamped block of the content in bytes: a divisor of every operation size.
     stamped: u64,
     /// Common multiple of the operation sizes that must divide the size of each file of the
     /// dataset.
@@ -183,8 +184,9 @@ impl Sizes {
         }
     }
 
-    /// Largest block size that divides files of this size: a power of two of at least 64 KiB, if
-    /// one divides them.
+    /// Returns the block size of the fill for files of this size: the largest power of two from 64
+    /// KiB to 1 MiB that divides the file. If no such power divides the file, returns the largest
+    /// divisor of the file up to 1 MiB that consists of whole stamped blocks.
     fn fill_block(&self, file_bytes: u64) -> u32 {
         let halves = std::iter::successors(Some(FILL_BLOCK_BYTES), |bytes| Some(bytes / 2));
         let fits = |bytes: &u64| file_bytes.is_multiple_of(*bytes);

@@ -1,5 +1,4 @@
-//! Traps of a run: legal settings that make its results misleading. They are reported before the
-//! run starts.
+//! Traps of a run: legal settings that make its results misleading, reported before the run starts.
 //!
 //! `check` reports contradictions as errors; `verdict` judges results.
 //!

@@ -1,7 +1,7 @@
 //! Sizes and times in profiles: `4KiB`, `20GB`, `10m`, `500ms`.
 //!
 //! `weir_base::size` also accepts `K`, `M` and `G`, for powers of 1024. Published documents use
-//! these units with both meanings, so a profile must state which one it means.
+//! these units for powers of 1000 and of 1024, so a profile must use a unit with a single meaning.
 //!
 //! Invariants: GB is 10^9 bytes and GiB is 2^30 bytes; a unit is mandatory. `K`, `M` and `G` alone
 //! are refused, and so are signs, overflows, and fractions of a byte or a millisecond.

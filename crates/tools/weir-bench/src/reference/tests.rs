@@ -37,8 +37,8 @@ fn every_file_can_be_read_and_is_the_reference_of_a_profile() {
     assert!(load("s005.csv").unwrap_err().to_string().contains("s004-exchange.csv"));
 }
 
-/// For each published row, the variant of the profile has a cell of the row's name, and this cell
-/// finds the row.
+/// For each published row, the row's variant of the profile has a cell with the row's name, and
+/// `rows_for` returns the row for this cell.
 #[test]
 fn every_row_names_a_cell_of_its_profile() {
     for file in names() {
@@ -80,8 +80,8 @@ fn matrix_rows_obey_littles_law_and_their_mix() {
         assert!(in_flight.iter().all(|count| (lowest..=highest).contains(count)), "{in_flight:?}");
     }
     // The document prints latencies to 0.1 ms. Even with the lowest true latency that rounds to the
-    // printed one, more than 125 operations were in flight. So the document did not use one worker
-    // for each file, which would be 120 workers.
+    // printed latency, more than 125 operations were in flight. So the document did not use one
+    // worker for each file, which would be 120 workers.
     let low = |row: &&&Row| row.cell == "random 64KiB read 0%" && row.window == Some(1);
     let low = rows.iter().find(low).unwrap();
     assert!(low.total_ops_s.unwrap() * (low.latency_ms.unwrap() - 0.05) / 1000.0 > 125.0);

@@ -6,8 +6,8 @@
 //! Invariants:
 //! - rows keep the order of the document, and each row of this run has its verdict;
 //! - every table states that the published figures come from other hardware. The ratio of a
-//!   measured to a published figure therefore does not show which storage is faster (a rank). Only
-//!   the change of the ratio from row to row (the shape) has a meaning.
+//!   measured figure to a published figure therefore does not show which storage is faster (a
+//!   rank). Only the change of the ratio from row to row (the shape) has a meaning.
 
 use std::slice;
 

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - tables and rows keep the order of the profile, with the preparation first;
-//! - the columns that the published references also have come first, in the order of the
+//! - each table begins with the columns of the published references, in the order of the
 //!   references: size, share of reads, throughput, operations, mean latency, reads, writes; the
 //!   other columns follow;
 //! - every row has its verdict.

@@ -41,8 +41,8 @@ fn operations(need: f64, measured: &Measured<'_>) -> Criterion {
         };
     };
     // In an open loop, the target can complete only the operations that arrive. In a short run,
-    // chance may make fewer operations arrive than the requirement needs; `reaches` allows for
-    // this.
+    // chance may make fewer operations arrive than the requirement needs; `reaches` allows for this
+    // chance.
     let share_pct = 100.0 - RATE_TOLERANCE_PCT;
     let Measured { seconds, iops, kept_up, arrival, .. } = *measured;
     let reached = kept_up && reaches(seconds, iops, offered.min(need), share_pct, arrival);

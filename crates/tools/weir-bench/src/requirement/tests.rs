@@ -165,7 +165,7 @@ fn random_shortfall_of_arrivals_is_tolerated() {
         assess(&judged(result, &[None])).unwrap().outcome
     };
     // Chance varies 2,160 arrivals by 6.5 % (three standard deviations). The tolerance of 1 % is
-    // added to this.
+    // added to these 6.5 %.
     let poisson = |iops| outcome(Arrival::Poisson, iops);
     assert_eq!((poisson(205), poisson(195)), (Outcome::Pass, Outcome::Fail));
     // The number of arrivals does not vary if arrivals are constant.

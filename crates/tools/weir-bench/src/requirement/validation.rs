@@ -15,8 +15,8 @@ use crate::spec::{Arrival, CellSpec, LoadSpec, Requirement, RunSpec, SearchSpec}
 /// minus this percentage.
 const TOLERANCE_PCT: f64 = 1.0;
 /// First rate of the search, as a share of the needed rate. The search doubles this rate, so it
-/// never tries exactly the needed rate, at which chance would decide for a target that just
-/// suffices.
+/// never tries exactly the needed rate. At the needed rate, chance would decide whether a target
+/// that just suffices passes.
 const SEARCH_FROM: f64 = 0.6;
 
 /// Reason for which a profile cannot test a requirement.

@@ -66,7 +66,7 @@ pub(super) fn check_known(spec: &RunSpec, is_known: bool) -> Result<(), RunError
     }
 }
 
-/// Size of a stamped block in bytes. The size of every operation is a multiple of it.
+/// Size of a stamped block in bytes: a divisor of the size of every operation.
 pub(super) fn content_block(spec: &RunSpec) -> u32 {
     let blocks = spec.cells.iter().flat_map(|cell| &cell.streams).flat_map(|s| &s.blocks);
     let mut bytes = blocks.map(|share| share.bytes).chain([spec.fill.block_bytes]);

@@ -24,12 +24,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const WRITES: usize = 9;
 /// Number of addresses that the probe reads twice.
 const PLACES: u64 = 32;
-/// If the second read is this many times faster than the first, it came from a cache.
+/// If the second read is this many times faster than the first, the second read came from a cache.
 const QUICKER: f64 = 3.0;
 /// The probe reports a cache only if the first reads take at least this number of microseconds:
 /// faster reads already came from a cache, or the medium needs no cache.
 const READ_US_MIN: f64 = 50.0;
-/// If a flush takes less than this multiple of a write's time, it does not wait for a medium.
+/// If a flush takes less than this multiple of a write's time, the flush does not wait for a
+/// medium.
 const FREE_FLUSH: f64 = 1.2;
 
 impl Runner<'_> {

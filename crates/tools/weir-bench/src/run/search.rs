@@ -92,8 +92,8 @@ fn backlog_grows(run: &CellRun) -> bool {
     stats::middle_slope(&waiting).is_some_and(|slope| slope > 0.0)
 }
 
-/// Maximum number of due operations that a target that sustains `rate` has not answered at the end
-/// of a run, beyond its usual number in flight.
+/// Maximum number of due operations without a completion at the end of a run if the target sustains
+/// `rate`, in addition to the usual number in flight.
 fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
     BEHIND_OPS
         + match arrival {
@@ -120,7 +120,8 @@ pub(crate) fn seconds_to_resolve(rate: f64, pct: f64, arrival: Arrival) -> Optio
 }
 
 /// Capacity of the target: its completions per second in a run that kept the target busy all the
-/// time. `None` if the target was sometimes idle, or if its queue was too short to know this.
+/// time. `None` if the target was sometimes idle, or if its queue was too short to show that the
+/// target was always busy.
 pub(crate) fn capacity(run: &CellRun, arrival: Arrival) -> Option<f64> {
     let due = run.due as f64;
     let needed = due * SATURATED_PCT / 100.0 + behind_ops(run.offered_iops?, arrival);
@@ -237,7 +238,7 @@ fn next_rate(
 /// ends the search.
 type Bounds = Option<(f64, f64)>;
 
-/// Measures a rate between the bounds, which then replaces one of the bounds.
+/// Measures a rate between the bounds; the rate then replaces one of the bounds.
 fn narrowed(
     bounds: Bounds,
     rate: f64,
@@ -254,9 +255,8 @@ fn narrowed(
 }
 
 /// If the search left open whether the target sustains the needed rate, tries rates `pct` percent
-/// above and below it. If the upper rate is met, this proves PASS; if the lower rate is missed,
-/// this proves FAIL. A miss of the lower rate is repeated, because delays on a busy machine can
-/// make a target miss a rate.
+/// above and below it. A met upper rate proves PASS; a missed lower rate proves FAIL. A miss of the
+/// lower rate is repeated, because delays on a busy machine can make a target miss a rate.
 fn decide_need(
     need: f64,
     pct: f64,
@@ -496,7 +496,7 @@ mod tests {
         );
     }
 
-    // Regression: a single stall ended the search at the rate before it.
+    // Regression: a single stall ended the search at the rate before the stall.
     #[test]
     fn run_with_one_stall_that_misses_a_rate_is_repeated_once() {
         let stalled = |all: bool| {

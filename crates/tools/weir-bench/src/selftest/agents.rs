@@ -1,7 +1,8 @@
 //! Checks two agents in this process: they start at the same time, and the result contains the
 //! operations of both agents.
 //!
-//! For agents on other hosts, reports show with each cell how far apart the clients started.
+//! For agents on other hosts, each cell of a report shows the time between the starts of the
+//! clients.
 //!
 //! Invariant: the checks connect to the agents over loopback sockets, in the same way as to agents
 //! on other hosts.

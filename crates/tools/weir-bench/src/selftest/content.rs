@@ -1,5 +1,5 @@
-//! Checks that blocks compress at the specified ratio, in units of the sizes in which storage
-//! compresses data.
+//! Checks that blocks compress at the specified ratio, in units of the sizes that storage
+//! compresses as one.
 //!
 //! The module `content` of the crate makes the blocks.
 //!

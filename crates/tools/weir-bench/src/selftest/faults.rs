@@ -50,8 +50,9 @@ pub(super) fn items() -> Vec<Item> {
     ]
 }
 
-/// Checks that the verification finds a fault. Fills the dataset, a second time if the fault needs
-/// this, and verifies all blocks. `twist` receives whether the second fill is running.
+/// Checks that the verification finds a fault: fills the dataset once, or twice if the fault needs
+/// an earlier generation, and verifies all blocks. `twist` receives whether the second fill is
+/// running.
 fn fault(
     name: &str,
     wanted: &str,

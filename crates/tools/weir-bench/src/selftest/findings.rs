@@ -120,8 +120,8 @@ fn provoke(finding: Finding) -> Result<Seen, RunError> {
             remarks(&mixed(four), &memory)?
         }
         Finding::Unsteady => {
-            // The latency grows with the number of operations, because a latency that grows with
-            // time would hardly differ between the runs of a load that starts late.
+            // The latency grows with the number of operations. If the latency grew with time and
+            // the load started late, the runs would hardly differ.
             let ops = AtomicU32::new(0);
             let slowing = Shaped::new("slowing down", move |now| {
                 now + Duration::from_micros(50) * (20 + ops.fetch_add(1, Ordering::Relaxed))

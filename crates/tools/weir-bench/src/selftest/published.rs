@@ -8,8 +8,8 @@
 //! Theory. 128 workers (as in the profile) with a window of w have at most 128 w operations in
 //! flight, and rate times mean latency is the number of operations in flight (Little's law).
 //! Latencies are printed to 0.1 ms, so the check allows half of that before it calls a row
-//! impossible. How far a run may stay below its window is not known; the published rows have 35 to
-//! 100 % of the window in flight.
+//! impossible. The minimum number in flight is not known; the published rows have 35 to 100 % of
+//! the window in flight.
 
 use super::{Item, Seen};
 use crate::reference::{self, Row};

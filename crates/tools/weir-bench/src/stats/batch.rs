@@ -73,11 +73,12 @@ mod tests {
     fn correlation_of_known_series() {
         assert_eq!(lag1(&[5.0]), None);
         assert_eq!(lag1(&[5.0; 9]), Some(0.0));
-        // Alternating values 1 and -1: n - 1 products of -1, divided by n squares of 1.
+        // For alternating values 1 and -1, the result is n - 1 products of -1 divided by n squares
+        // of 1.
         let alternating: Vec<f64> = (0..10).map(|i| f64::from(i % 2) * 2.0 - 1.0).collect();
         assert!((lag1(&alternating).unwrap() + 0.9).abs() < 1e-12);
-        // Values 1 2 3 4 5: the sum of the products is 2 + 0 + 0 + 2 = 4, and the sum of the
-        // squares is 10.
+        // For the values 1 2 3 4 5, the sum of the products is 2 + 0 + 0 + 2 = 4, and the sum of
+        // the squares is 10.
         assert!((lag1(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap() - 0.4).abs() < 1e-12);
     }
 

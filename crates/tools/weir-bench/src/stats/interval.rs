@@ -120,8 +120,8 @@ mod tests {
 
     #[test]
     fn three_runs_give_a_wide_interval_on_logarithms() {
-        // Logarithms of 100/q, 100 and 100 q: standard deviation ln q, half width 4.303 ln q/sqrt
-        // 3.
+        // The logarithms of 100/q, 100 and 100 q have the standard deviation ln q, so the half
+        // width is 4.303 ln q/sqrt 3.
         let q: f64 = 1.02;
         let interval = throughput_interval(&[100.0 * q, 100.0 / q, 100.0]).unwrap();
         let factor = (4.302_652_73 * q.ln() / 3.0_f64.sqrt()).exp();

@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn range_and_rise_of_known_windows() {
-        // Mean 100, range 12; a slope of 3 per round rises by 12 over the four steps of the window.
+        // The mean is 100 and the range is 12; a slope of 3 per round rises by 12 over the four
+        // steps of the window.
         let found = steadiness(&[94.0, 97.0, 100.0, 103.0, 106.0], PTS).unwrap();
         assert!((found.range_pct - 12.0).abs() < 1e-9);
         assert!((found.rise_pct - 12.0).abs() < 1e-9);

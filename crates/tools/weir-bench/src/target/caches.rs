@@ -39,7 +39,8 @@ pub(crate) fn add(info: &mut TargetInfo, told: &StatedTarget, memory_bytes: u64)
     info.features.extend(told.features.iter().cloned());
 }
 
-/// Why the memory of this machine holds the data of a file or device; `None` if it does not.
+/// Returns the reason why the memory of this machine holds the data of a file or device; `None` if
+/// the memory does not hold the data.
 fn in_memory(info: &TargetInfo) -> Option<String> {
     if !info.is_local() {
         return None;
@@ -62,8 +63,8 @@ fn server_here(info: &TargetInfo) -> Option<String> {
     notes::is_local(&info.address).then(|| SERVER_HERE.to_owned())
 }
 
-/// Why memory holds the data of a block device: the device itself is in memory, or it is a loop
-/// device whose backing file is in the page cache.
+/// Returns the reason why memory holds the data of a block device: the device itself is in memory,
+/// or it is a loop device whose backing file is in the page cache.
 fn device_in_memory(path: &Path) -> Option<String> {
     let rdev = fs::metadata(path).ok()?.rdev();
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));

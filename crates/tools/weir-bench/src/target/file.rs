@@ -110,7 +110,8 @@ pub(super) fn open_file(path: &Path, bytes: u64) -> Result<(File, bool), TargetE
 }
 
 impl FileTarget {
-    /// `part_bytes`: size of each file; `None`: there is a single file, whose full length is used.
+    /// Creates a target from open files of `part_bytes` each. If `part_bytes` is `None`, the target
+    /// is the full length of a single file.
     pub(super) fn of(
         address: &str,
         files: Vec<File>,

@@ -1,7 +1,7 @@
 //! File I/O by one blocking thread per slot, for kernels without io_uring.
 //!
-//! Invariants: the buffer of a slot belongs to the thread of the slot while its operation is in
-//! flight; every wait has a limit.
+//! Invariants: while an operation of a slot is in flight, the buffer of the slot belongs to the
+//! thread of the slot; every wait has a limit.
 
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::result::TargetInfo;
 /// sleep is inexact.
 const SLEEP_SLACK: Duration = Duration::from_micros(120);
 
-/// Returns the due time of an operation that is submitted at the given time.
+/// Function that returns the due time of an operation that is submitted at the given time.
 type DueAt = dyn Fn(Instant) -> Instant + Send + Sync;
 
 /// A synthetic target without data.

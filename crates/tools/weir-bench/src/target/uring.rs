@@ -3,7 +3,7 @@
 //! `file` and `directory` choose the files.
 //!
 //! Invariants:
-//! - a ring is created disabled; the first thread that uses it enables it, and may be any thread;
+//! - a new ring is disabled; the thread that first uses the ring enables it (any thread may);
 //! - the lane does not touch the buffer of a slot while an operation of the slot is in flight;
 //! - a short read or write continues where it stopped and counts as one operation;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
@@ -103,7 +103,8 @@ pub(super) fn lane(
     }))
 }
 
-/// Registers all buffers with the ring, unless they are too large to pin. Returns whether it did.
+/// Registers all buffers with the ring, unless they are too large to pin. Returns true if it
+/// registered them.
 fn register(ring: &IoUring, buffers: &mut Buffers) -> std::io::Result<bool> {
     let slices: Vec<IoSliceMut<'_>> = buffers.all().map(IoSliceMut::new).collect();
     if slices.iter().map(|slice| slice.len()).sum::<usize>() > REGISTERED_BYTES_MAX {

@@ -5,8 +5,7 @@
 //! Spec: RFC 7143 12.1.3; 9.2.1 on reflection.
 //!
 //! Invariants:
-//! - with mutual CHAP, only a correct response to the initiator's challenge leads to the state
-//!   `Done`;
+//! - with mutual CHAP, only a correct response to the initiator's challenge sets the state `Done`;
 //! - the initiator never responds to its own challenge that the target sends back, and never
 //!   responds twice to one challenge.
 
@@ -16,8 +15,8 @@ use weir_iscsi_wire::text::{self, NONE, binary, number, to_hex};
 use crate::error::InitiatorError;
 use crate::options::Chap;
 
-/// Offered CHAP algorithms, MD5 first: tgt selects the first algorithm that it knows, and takes 7
-/// for SHA-1. Targets with their own preference, such as Weir, select SHA-256.
+/// Offered CHAP algorithms, MD5 (5) first: tgt selects the first algorithm that it knows, and takes
+/// 7 (SHA-256) for SHA-1. Targets with their own preference, such as Weir, select SHA-256.
 const ALGORITHMS: &str = "5,7";
 
 /// Progress of the authentication after a response of the target.

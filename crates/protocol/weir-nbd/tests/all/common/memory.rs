@@ -19,7 +19,7 @@ use weir_base::ErrorKind;
 use weir_block::{Block, Export, ExportError, ExportFuture, Exports, Extent};
 
 const BLOCK: usize = 4096;
-/// Preferred block size that the exports report. It differs from all other sizes in the tests.
+/// Preferred block size that the exports report, different from all other sizes in the tests.
 const PREFERRED: u32 = 64 << 10;
 
 /// Volume in memory.

@@ -83,7 +83,8 @@ impl Setup {
         }
     }
 
-    /// Waits until the budget has all memory back. A connection returns it only when it ends.
+    /// Waits until the connections have returned all memory to the budget. A connection keeps some
+    /// memory until it ends.
     pub(crate) fn wait_for_memory(&self) {
         let start = Instant::now();
         while self.budget.used_bytes() != 0 {

@@ -32,8 +32,8 @@ fn nothing_moves_without_a_busy_worker_or_a_gain() {
     assert_eq!(decide(&[busy(0.0, 5), busy(0.0, 5)]), None, "no core for anybody");
 }
 
-/// A move leaves the two workers as even as whole sessions allow, so the next decision moves no
-/// session back. This holds whatever CPU time the workers have.
+/// Tests many CPU times of two workers. A move distributes the sessions as evenly as whole sessions
+/// allow, so the next decision moves no session back.
 #[test]
 fn next_decision_never_reverses_a_move() {
     for (giver, taker) in [(0.1, 1.0), (0.5, 0.5), (0.9, 0.2), (0.33, 0.34)] {

@@ -3,8 +3,8 @@
 //! `cells` decides the operations of the row.
 //!
 //! Invariant: `qd` is the number of operations that all workers of one client have in flight
-//! together, and `window` is the number that each worker has in flight. A profile states which of
-//! the two it sets.
+//! together, and `window` is the number that each worker has in flight. A table of a profile
+//! sets at most one of the two.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::spec::{Arrival, LoadSpec};
 use super::super::error::{ProfileError, Source};
 use super::super::format::{ArrivalName, Load, Mode, Test};
 
-/// Load of the profile. It applies to the matrix, and to each test that defines no load.
+/// Load of the profile, for the matrix and for each test that defines no load.
 pub(super) fn of_profile(
     source: Source<'_>,
     load: &Spanned<Load>,

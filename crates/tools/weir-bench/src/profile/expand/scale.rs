@@ -56,7 +56,7 @@ fn meaning(scale: Scale) -> &'static str {
     }
 }
 
-/// Shortens the run of a cell to its scale. `published`: whether the profile repeats a published
+/// Shortens the run of a cell to its scale. `published` is true if the profile repeats a published
 /// document.
 pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: bool) {
     let search = cell.search.is_some();

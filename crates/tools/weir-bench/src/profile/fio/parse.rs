@@ -196,8 +196,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads an included file. Its path is relative to the working directory or, if the file does
-    /// not exist there, to the folder of the file that includes it.
+    /// Reads an included file. The path of the file is relative to the working directory or, if the
+    /// file does not exist there, to the folder of the file that includes it.
     fn include(&mut self, place: &Place, path: &str, depth: usize) -> Result<(), ProfileError> {
         if depth == INCLUDES_MAX {
             let what = format!("{INCLUDES_MAX} files include each other");

@@ -226,8 +226,8 @@ fn sizes_and_order_match_fio() {
             "rw=randread\nrandom_distribution=zoned:90/10:10/90",
             vec![(1, 100.0, one(4096), Access::Hotspot { ops_pct: 90.0, data_pct: 10.0 })],
         ),
-        // Copies of a job that share one file each read all of the file. With `offset_increment`,
-        // each copy reads its own range of the file.
+        // If copies of a job share one file, each copy reads all of the file. With
+        // `offset_increment`, each copy reads its own range of the file.
         ("rw=read\nnumjobs=4", vec![(1, 100.0, one(4096), walk(0.0, 4096, false))]),
         (
             "rw=read\nnumjobs=4\noffset_increment=1g",
@@ -277,7 +277,7 @@ fn rate_applies_to_each_direction_and_copy() {
     assert_eq!(rate(more), (1200.0, 75.0, poisson));
     assert_eq!(rate("rw=randread\nrate_iops=100,"), (100.0, 100.0, even));
     assert_eq!(rate("rw=randwrite\nrate_iops=,200"), (200.0, 0.0, even));
-    // `rate` is in bytes per second. Divided by the only block size, it gives operations per
+    // `rate` is in bytes per second. Divided by the only block size, the rate gives operations per
     // second.
     assert_eq!(rate("rw=randwrite\nbs=8k\nrate=1m"), (128.0, 0.0, even));
     let skipped = imported(&job("rw=randrw\nrwmixread=70\nrate_iops=100")).skipped;

@@ -15,7 +15,7 @@ use super::super::lint::{Trap, trap};
 use super::super::{SECTOR_BYTES, STAMPED_BYTES};
 
 /// Prefixes of keys that do not change the load, each with the reason for which the import skips
-/// it.
+/// the key.
 const SKIPPED: [(&str, &str); 21] = [
     ("test description", "it is a comment"),
     ("default disk workers to spawn", "the workers are those of the manager list"),

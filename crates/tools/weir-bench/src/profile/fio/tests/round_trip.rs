@@ -107,13 +107,14 @@ fn as_fio_reads(path: &Path) -> Vec<BTreeMap<String, Vec<String>>> {
     jobs
 }
 
-/// Words and sizes in the value of an option that fio does not print after parsing.
+/// Splits the value of an option into words and sizes, for options whose parsed value fio does not
+/// print.
 fn words_of(value: &str) -> Vec<String> {
     let plain = |part: &str| size_bytes(part, 1024).map_or(part.to_owned(), |it| it.to_string());
     value.split(['-', ':', '/', ',']).map(plain).collect()
 }
 
-/// Options that must be equal before and after, with equivalent spellings unified.
+/// Options that must be equal before and after the round trip, with equivalent spellings unified.
 fn load_of(mut job: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
     if let Some(rates) = job.get_mut("rate_iops") {
         // If the job has a single rate, this rate applies to both reads and writes.
