@@ -25,8 +25,8 @@ use crate::cli::base::session::Session;
 /// Poll interval of `--wait`.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Number of polls after which `--wait` gives up if no scan is running. They take longer than the
-/// server needs to retry a scan.
+/// Number of polls after which `--wait` gives up if no scan is running. So many polls take longer
+/// than the server needs to retry a scan.
 const IDLE_POLLS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
@@ -251,8 +251,8 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             bar.set_position(scan.examined_bytes);
             bar.set_message(kind_name(kind));
         }
-        // If a disk is still behind, a resilver that has finished is an earlier one. Wait for the
-        // next.
+        // If a disk is still degraded, the finished resilver is an earlier one. Wait for the next
+        // resilver.
         let mut disks = pool.vdevs.iter().flat_map(|vdev| &vdev.disks);
         let behind = kind == ScanKind::Resilver && disks.any(|disk| disk.state == Health::Degraded);
         match scan.map(|scan| scan.state) {

@@ -62,8 +62,8 @@ pub(super) struct Report {
     damaged_blocks: u64,
     /// Names of the volumes and ranges that contain damaged blocks, as far as they are known.
     damage: Damage,
-    /// Number of the txg that first found an unreadable tree node; `None` once the space below the
-    /// node no longer counts as used.
+    /// Number of the txg in which the pool first found an unreadable tree node; `None` once the
+    /// space below the node no longer counts as used.
     damaged_since_txg: Option<u64>,
     /// Number of bad copies of blocks that also have an intact copy. On raidz, the number of bad
     /// strips.

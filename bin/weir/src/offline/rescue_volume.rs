@@ -33,7 +33,7 @@ const EXTENTS: usize = 1024;
 const DAMAGE_NAMED_MAX: usize = 64;
 
 /// Maximum number of ranges below unreadable nodes that the rescue collects before the copy starts.
-/// If the volume has more, the rescue tries to read each record in the others.
+/// In further ranges, the rescue tries to read each record.
 const UNREADABLE_MAX: usize = 65_536;
 
 /// Result of a rescue.

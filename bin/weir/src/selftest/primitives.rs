@@ -157,7 +157,7 @@ impl Bench {
             for some in segments.chunks(SEGMENTS) {
                 let list = cdb::copy_list_of(&from, &to, BLOCK_BYTES, some);
                 session.write("EXTENDED COPY", cdb::extended_copy(list.len() as u32), &list)?;
-                // The other session stays in use.
+                // Send a command to the source too, so that its session does not become idle.
                 source.ready()?;
             }
             Ok(())

@@ -23,7 +23,7 @@ const CLIENT: &str = "iqn.2026-01.org.example:client";
 const OTHER: &str = "iqn.2026-01.org.example:other";
 
 /// Number of programs of the libiscsi suite that run at the same time. Each has its own target,
-/// because some tests reset their target or reserve their logical unit. They mostly wait.
+/// because some tests reset their target or reserve their logical unit. The programs mostly wait.
 const SUITES: usize = 4;
 /// Tests of the libiscsi suite that may fail, each with the reason.
 const MAY_FAIL: &[(&str, &str)] = &[
@@ -45,7 +45,8 @@ const MAY_SKIP: &[&str] = &[
 ];
 
 /// Test of the libiscsi suite that gets its own volume. It writes zeros to blocks 0 to 255, but
-/// expects zeros in block 256 too. Which tests wrote to a shared volume before depends on timing.
+/// expects zeros in block 256 too. In a shared volume, another test may have written to block 256,
+/// depending on timing.
 const NEEDS_EMPTY_VOLUME: &str = "MultipathIO.CompareAndWrite";
 
 fn serve(dirs: &Dirs) -> Server {

@@ -136,9 +136,9 @@ fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     disks.iter().map(|d| (name(&text(&d["path"])), text(&d["guid"]), text(&d["state"]))).collect()
 }
 
-// Regression: the status advised `pool online` for a disk with a new path. It failed in both ways:
-// given the new path, the pool had "no disk" of that name; given the guid, the server opened the
-// old path.
+// Regression: the status advised `pool online` for a disk with a new path. This command failed in
+// both ways: given the new path, the pool had "no disk" of that name; given the guid, the server
+// opened the old path.
 #[test]
 fn online_accepts_and_records_a_new_path() {
     let dirs = Dirs::new();

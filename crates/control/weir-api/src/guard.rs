@@ -311,8 +311,8 @@ impl Drop for PeerShare {
     }
 }
 
-/// Refuses a request with a host name that is not ours. DNS rebinding leads a browser to this
-/// server under such a name: the owner of the name sets its address to the address of this server.
+/// Refuses a request whose host name is not a name of this server. In DNS rebinding, the owner of
+/// another name sets its address to this server, so that a browser sends requests here.
 fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> {
     let mut headers = request.headers().get_all(HOST).iter();
     let host = match (headers.next(), headers.next()) {

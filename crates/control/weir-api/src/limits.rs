@@ -12,8 +12,8 @@ pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Maximum response that a client reads: enough for thousands of volumes.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Time after which the server closes a connection that has not sent a complete request header. It
-/// also applies to idle connections.
+/// Time after which the server closes a connection that has not sent a complete request header. The
+/// limit also applies to idle connections.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time to receive a request body. Bodies are small, and clients are usually in the same
@@ -202,7 +202,8 @@ pub const THROTTLE_DELAY_MIN: Duration = Duration::from_millis(250);
 /// response.
 pub const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(8);
 
-/// Time after the last wrong token of a sender after which its delay starts at the minimum again.
+/// If a sender sends no wrong token for this time, the delay of its responses starts at the minimum
+/// again.
 pub const THROTTLE_RESET: Duration = Duration::from_mins(15);
 
 /// Maximum length of the path of a denied call in an event; longer paths are cut.

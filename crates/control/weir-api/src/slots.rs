@@ -1,13 +1,13 @@
 //! Connection table of one listener: limits by owner, eviction, and the queue for a slot.
 //!
 //! `server` serves connections, `call_queue` limits calls. If no slot is free, a new connection
-//! evicts one without progress, in the order of [`Phase`]; one of its own owner (address or user)
-//! if this owner has its maximum. Otherwise it waits in the queue, unread.
+//! evicts one without progress, in the order of [`Phase`]. An owner (address or user) with its
+//! maximum evicts its own. If none can be evicted, the new connection waits in the queue, unread.
 //!
 //! Invariants:
 //! - the queue has at most [`WAITING_MAX`] connections, including connections that receive a 503;
-//! - at most [`SlotLimits::all`] connections have a slot, and [`SlotLimits::of_root`] more of root;
-//!   at most [`SlotLimits::of_one`] of these are from one other owner;
+//! - at most [`SlotLimits::all`] connections have a slot, and root can have [`SlotLimits::of_root`]
+//!   more; each other owner has at most [`SlotLimits::of_one`];
 //! - a running call is never interrupted; its connection is evicted only after the response was
 //!   sent, or if the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
 

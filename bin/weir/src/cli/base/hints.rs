@@ -340,8 +340,8 @@ fn of_noun(
         }
     }
     // The second word is not a verb of this noun but a noun or a command itself, such as "volume
-    // snapshot tank/vm1@a", "pool volume list" or "pool events". Suggest nothing if it is a verb of
-    // other nouns only: the suggestion could destroy an object of another kind.
+    // snapshot tank/vm1@a", "pool volume list" or "pool events". Suggest nothing for a word that is
+    // only a verb of other nouns: the suggestion could destroy an object of another kind.
     let singular = verb.strip_suffix('s').unwrap_or(verb);
     if [verb.as_str(), singular].iter().any(|word| grammar.find_subcommand(word).is_some()) {
         let others = meant(grammar, words, depth + 1);

@@ -261,8 +261,8 @@ impl Worker {
         }
     }
 
-    /// Compares the reply to a read with the model. After another reply, updates the model: a
-    /// change is acknowledged, and a flush or FUA makes changes durable.
+    /// Compares the reply to a read with the model. The reply to any other request updates the
+    /// model: a change is acknowledged, and a flush or FUA makes changes durable.
     fn settle(&self, sent: &Sent, data: &[u8]) {
         let mut model = self.model.lock().unwrap();
         let now = model.tick();

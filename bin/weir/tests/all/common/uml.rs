@@ -60,9 +60,9 @@ impl Guest {
         let set = format!("shared={} modules={MODULES} addresses='{addresses}'", at(""));
         write_program(&shared.path().join("init"), &format!("#!/bin/bash\n{set}\n{INIT}"));
         // The kernel runs each process of the guest as a process of this machine. All of them are
-        // in a PID namespace and end with its first process. That process is a shell, because the
-        // guest's kernel could not be: it ends itself by signals, which the first process of a
-        // namespace does not receive.
+        // in a PID namespace and end with its first process. That process is a shell. The guest's
+        // kernel cannot be the first process, because it ends itself by signals, which the first
+        // process of a namespace does not receive.
         let mut command = network.command("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);

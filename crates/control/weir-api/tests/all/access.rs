@@ -1,7 +1,7 @@
 //! Tests of access rights: calls every operation of the OpenAPI document as every kind of caller,
 //! over real sockets.
 //!
-//! weir-api checks the rights, which is under test; the handlers of a fake server answer the
+//! The tested code is the check of rights in weir-api; the handlers of a fake server answer the
 //! authorized calls.
 //!
 //! Invariants:

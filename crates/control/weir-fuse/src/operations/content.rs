@@ -27,8 +27,8 @@ struct Allocation {
     grows: bool,
 }
 
-/// Decodes the flags of fallocate(2). The pool writes all data to new places, so space that is
-/// allocated ahead would be of no use: an allocation only changes the size.
+/// Decodes the flags of fallocate(2). The pool writes all data to new addresses, so preallocated
+/// space would be of no use: an allocation only changes the size.
 fn allocation(mode: i32) -> Done<Allocation> {
     let grows = mode & FALLOC_FL_KEEP_SIZE == 0;
     match mode & !FALLOC_FL_KEEP_SIZE {

@@ -69,12 +69,12 @@ impl Mount {
         Ok(Self { options, gate, session, worker })
     }
 
-    /// The settings of the mount.
+    /// Returns the settings of the mount.
     pub fn options(&self) -> &MountOptions {
         &self.options
     }
 
-    /// The open filesystem, for management calls.
+    /// Returns the open filesystem, for management calls.
     pub fn files(&self) -> MountedFiles {
         MountedFiles::new(Arc::clone(&self.gate))
     }
@@ -124,7 +124,8 @@ fn start_session(
     Ok(session.map_err(MountError::Session)?.guard)
 }
 
-/// Unmounts the newest mount at a directory. `detaches`: also if programs use files of the mount.
+/// Unmounts the newest mount at a directory. With `detaches`, also unmounts while programs use
+/// files of the mount.
 ///
 /// # Errors
 /// `ResourceBusy` while programs use files of the mount.

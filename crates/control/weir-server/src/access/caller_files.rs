@@ -119,7 +119,7 @@ impl CallerFiles {
     ///
     /// If root or the user of the server named the file, returns its path; the server reads the
     /// file again at each use. Every other caller must send the secret. Otherwise a caller could
-    /// make the server send the content of a file that the caller cannot read to a machine of the
+    /// name a file that it may not read, and the server would send the content to a machine of the
     /// caller's choice.
     ///
     /// # Errors

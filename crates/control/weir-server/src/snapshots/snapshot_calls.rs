@@ -326,8 +326,7 @@ impl Handle<SnapshotRollback> for Manager {
     ///
     /// # Errors
     /// `Busy` if the volume is exported. `Busy` if it has newer snapshots and `destroy_newer` is
-    /// false.
-    /// With `destroy_newer`, the errors of `snapshot_destroy`.
+    /// false. With `destroy_newer`, the errors of `snapshot_destroy`.
     async fn handle(&self, request: SnapshotRollback) -> Result<VolumeChange, ApiError> {
         let SnapshotRollback { name, destroy_newer } = request;
         let (pool, snapshot) = id(&name)?;

@@ -351,8 +351,8 @@ fn bind(
         })
 }
 
-/// Refuses a state directory that other users can read, or that belongs to another user. Such a
-/// user could replace its files with links.
+/// Refuses a state directory that other users can read, or that belongs to another user, who could
+/// replace the files of the directory with links.
 fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
     check_dir(dir).map_err(|error| {
         ApiError::new(error.kind(), error.to_string()).with_action(error.action())

@@ -111,8 +111,8 @@ impl ScanFile {
         }))
     }
 
-    /// Writes the scan of a pool to the file if it is new or in a new state. If it has only
-    /// progressed, writes it at most every 10 s.
+    /// Writes the scan of a pool to the file if the scan is new or in a new state. A scan that has
+    /// only progressed is written at most every 10 s.
     pub(crate) fn record(&mut self, pool: u64, scan: Stored) {
         let before = self.0.pools.get(&pool);
         if before == Some(&scan) || (self.0.rests(pool) && !scan.is_news(before)) {

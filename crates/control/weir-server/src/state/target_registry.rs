@@ -375,8 +375,8 @@ impl weir_iscsi::Targets for TargetRegistry {
         let candidates: Vec<_> = table.targets.values().filter_map(secrets).collect();
         let asks = |entry: &Entry| entry.terms.values().any(|terms| terms.initiator.is_some());
         if table.targets.values().any(asks) {
-            // Offer CHAP also to an initiator that has no secret here. Otherwise the response would
-            // reveal which initiator names have a secret.
+            // Offer CHAP also to an initiator that has no secret on this server. Otherwise the
+            // response would reveal which initiator names have a secret.
             return Ok(Authentication::Offered(candidates));
         }
         Ok(Authentication::None)
