@@ -3,7 +3,7 @@
 //! Not here: volumes (`rescue`), reads around damage (weir-fs).
 //!
 //! Invariants:
-//! - - the copy is in a new directory, which only the user of the command may enter until the copy
+//! - the copy is in a new directory, which only the user of the command may enter until the copy
 //!   ends. Each file and directory is created new, so a copied symbolic link is never followed;
 //! - unreadable bytes become a hole. The command reports each unreadable part, also by its exit
 //!   code. A readable inode whose names are unreadable is copied to `lost+found`;

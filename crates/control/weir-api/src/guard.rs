@@ -311,8 +311,9 @@ impl Drop for PeerShare {
     }
 }
 
-/// Refuses a request whose host name is not a name of this server. In DNS rebinding, the owner of
-/// another name sets its address to this server, so that a browser sends requests here.
+/// Refuses a request whose host name is not a name of this server. A browser sends such a request
+/// after DNS rebinding: the owner of a foreign name sets the name's address to the address of this
+/// server.
 fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> {
     let mut headers = request.headers().get_all(HOST).iter();
     let host = match (headers.next(), headers.next()) {

@@ -2,7 +2,7 @@
 //!
 //! `server` serves connections, `call_queue` limits calls. If no slot is free, a new connection
 //! evicts one without progress, in the order of [`Phase`]. An owner (address or user) with its
-//! maximum evicts its own. If none can be evicted, the new connection waits in the queue, unread.
+//! maximum evicts one of its own. Otherwise the new connection waits in the queue, unread.
 //!
 //! Invariants:
 //! - the queue has at most [`WAITING_MAX`] connections, including connections that receive a 503;

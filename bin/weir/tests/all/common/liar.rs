@@ -46,8 +46,8 @@ pub(crate) struct Op {
     /// Number of this operation among the operations of its kind, counted from 1 after the end of
     /// the fill; 0 during the fill.
     pub(crate) number: u64,
-    /// Time since the load started, which it does with the first read after the [`PROBE_READS`]; 0
-    /// before that read.
+    /// Time since the first read after the [`PROBE_READS`], which starts the load; 0 before that
+    /// read.
     pub(crate) since: Duration,
     /// Number of other operations in flight.
     pub(crate) in_flight: usize,

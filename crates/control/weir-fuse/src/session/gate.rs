@@ -3,7 +3,7 @@
 //! Invariants:
 //! - the thread that reads requests waits while the queue or the data of writes is at its limit, so
 //!   that the kernel keeps further requests;
-//! - - after [`Gate::close`] no thread waits in a function of the gate, and every request fails.
+//! - after [`Gate::close`] no thread waits in a function of the gate, and every request fails.
 
 use std::rc::Rc;
 

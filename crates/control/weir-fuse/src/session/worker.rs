@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - at most [`REQUESTS_MAX`] requests run at a time;
-//! - - the thread ends after the last request, and then uses nothing of the pool.
+//! - the thread ends after the last request, and then uses nothing of the pool.
 
 use std::rc::Rc;
 use std::sync::{Arc, mpsc as blocking};

@@ -26,8 +26,8 @@ use super::event_file::EventFile;
 
 /// Maximum number of events in one response, well below the client's limit.
 const ANSWERED_MAX: usize = 1000;
-/// Interval at which the server adds one event for each count of repeated events. The single
-/// repetitions are only counted.
+/// Interval at which the server adds one event for each count of repeated events. The repetitions
+/// themselves are only counted.
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
 /// Maximum number of separate counts of repeated events. Further repeated events share one count.
 const COUNTS_MAX: usize = 256;

@@ -7,7 +7,7 @@
 //! - a schedule finds its pool and volume by number, never another pool or volume of the same name;
 //! - a pool that waits for its disks delays the schedules of no other pool;
 //! - the schedule of a replica takes no snapshots, which could clash with names of the source;
-//! - - a schedule destroys only its own snapshots; if an admin set it, also received snapshots;
+//! - a schedule destroys only its own snapshots; if an admin set it, also received snapshots;
 //! - no operator shortens the life of an existing snapshot: a schedule whose counts an operator
 //!   reduces gets a new number, and does not own the snapshots with the former number.
 

@@ -5,7 +5,7 @@
 //! Invariants:
 //! - a filesystem or snapshot has at most one mount, because each mount has its own inodes in
 //!   memory. A mount counts until its last request and its last close have ended;
-//! - - a call that only reads the list of mounts never waits for a mount.
+//! - a call that only reads the list of mounts never waits for a mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
