@@ -2,7 +2,7 @@
 //!
 //! Not here: streams through files and pipes (transfer).
 //!
-//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
+//! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

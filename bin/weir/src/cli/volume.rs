@@ -2,7 +2,7 @@
 //!
 //! Not here: the data of a volume, which clients read and write through its exports.
 //!
-//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
+//! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
 use clap::{Args, Subcommand};
 use weir_api::ApiError;
