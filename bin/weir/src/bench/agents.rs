@@ -3,8 +3,8 @@
 //!
 //! Not here: the protocol between an agent and the coordinator, which controls it (weir-bench).
 //!
-//! Invariant: a secret comes from a file, never from the command line or the environment of a
-//! process. Other users of the machine can read these.
+//! Invariant: a secret comes from a file, because other users of the machine may read the command
+//! line and the environment of a process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -251,7 +251,8 @@ pub(crate) fn run(
 /// Number of lines to assume for a terminal that does not report its size.
 const SCREEN_LINES: usize = 24;
 
-/// Lines printed since the last header. A report prints the header again when it has scrolled away.
+/// Lines printed since the last header. A report prints the header again when the header has
+/// scrolled away.
 #[derive(Default)]
 struct Screen {
     lines: usize,

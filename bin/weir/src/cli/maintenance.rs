@@ -3,7 +3,7 @@
 //!
 //! Not here: the other verbs of `weir pool` (`pool`, `vdev`).
 //!
-//! Invariant: each verb makes one call. With `--wait` it makes more calls, to poll the scan;
+//! Invariant: each verb makes one call. With `--wait` a verb makes more calls, to poll the scan;
 //! without `--wait` the scan continues after the verb has returned.
 
 use std::path::Path;

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - the check reads and verifies every copy of every block, node and summary and every parity
-//!   strip, as of the newest txg. It counts bad copies and repairs none;
+//!   strip, as of the newest txg. The check counts bad copies and repairs none;
 //! - the check walks all trees, and compares the result with the counters of all segments and the
 //!   used space of volumes and snapshots. No two blocks may have the same address. A counter that
 //!   is too high is no error if unreadable nodes explain the difference. The names, links and
@@ -89,8 +89,8 @@ struct Counter {
     found_bytes: u64,
 }
 
-/// Wrong reference count of one block. Without segment and offset, it is the wrong total of the
-/// bytes that sharing saves in the pool.
+/// Wrong reference count of one block. An entry without segment and offset is the wrong total of
+/// the bytes that sharing saves in the pool.
 #[derive(Serialize)]
 struct References {
     segment: Option<u64>,

@@ -81,7 +81,7 @@ struct Copier {
     seen: HashSet<u64>,
     /// Path of each copied inode with several names.
     links: HashMap<u64, PathBuf>,
-    /// Copied directories, parents first. They get their attributes last.
+    /// Copied directories, parents first, which get their attributes last.
     directories: Vec<(PathBuf, Attributes)>,
     rescued: Rescued,
 }

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - the contents of a logical unit are compared byte for byte with the data that was written;
-//! - a test of the suite may fail only if it is listed here with the reason.
+//! - a test of the suite may fail only if this file lists the test with the reason.
 
 use std::fs;
 use std::process::Command;
@@ -44,9 +44,9 @@ const MAY_SKIP: &[&str] = &[
     "WriteSame16.ZeroBlocks",
 ];
 
-/// Test of the libiscsi suite that gets its own volume. It writes zeros to blocks 0 to 255, but
-/// expects zeros in block 256 too. In a shared volume, another test may have written to block 256,
-/// depending on timing.
+/// Test of the libiscsi suite that gets its own volume. The test writes zeros to blocks 0 to 255,
+/// but expects zeros in block 256 too. In a shared volume, another test may have written to block
+/// 256, depending on timing.
 const NEEDS_EMPTY_VOLUME: &str = "MultipathIO.CompareAndWrite";
 
 fn serve(dirs: &Dirs) -> Server {

@@ -234,7 +234,7 @@ fn replica_follows_through_kills_renames_and_clones() {
 }
 
 // Regression: a run was interrupted after it had released an older snapshot and before it destroyed
-// that snapshot. No later run destroyed it.
+// that snapshot. No later run destroyed the snapshot.
 #[test]
 fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     let mut pair = Pair::new();
@@ -310,8 +310,8 @@ fn bandwidth_is_limited_and_wrong_secrets_are_refused() {
          --secret-file none --every 1h"
     ));
     bad.fails(code::NOT_FOUND, &["none"]);
-    // This port offers only the calls of peers. Other calls do not exist there, even for a caller
-    // with the secret.
+    // This port offers only the calls of peers. Other calls do not exist on this port, even for a
+    // caller with the secret.
     let output = Command::new("curl")
         .args(["-s", "--cacert"])
         .arg(pair.dirs.file("peer.pem"))
@@ -350,8 +350,8 @@ fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) ->
     (status.to_owned(), answer.to_owned())
 }
 
-// Regression: 32 unauthenticated clients on the port for peers blocked replication. They held all
-// slots, before the TLS handshake and again after each 401.
+// Regression: 32 unauthenticated clients on the port for peers blocked replication. These clients
+// held all slots, before the TLS handshake and again after each 401.
 #[test]
 fn unauthenticated_clients_delay_no_replication() {
     let pair = Pair::new();
@@ -478,8 +478,8 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot list back/p@repl-own").ok();
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
 
-    // A peer may change the volumes that it has sent. It may not change what users created in them,
-    // such as their snapshots.
+    // A peer may change the volumes that it has sent. A peer may not change objects of users in
+    // these volumes, such as snapshots.
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();

@@ -1,8 +1,8 @@
 //! Checks of every HTTP request before its handler runs, and the common form of error responses.
 //!
 //! Checks of the fields of a request are in `types`. A browser on this machine can send cross-site
-//! requests: `check_host`, `check_origin` and `check_content` refuse them. A page of another site
-//! cannot set the header with a token, and there are no cookies.
+//! requests: `check_host`, `check_origin` and `check_content` refuse these requests. A page of
+//! another site cannot set the header with a token, and there are no cookies.
 //!
 //! Invariants:
 //! - a handler gets a complete body of bounded size, and only from an authenticated caller;
@@ -224,8 +224,8 @@ async fn read_and_run(
             Admitted::No => return too_many(),
         },
     };
-    // This is the last check that can refuse the call. If it passes, the call runs and gets its
-    // response.
+    // This is the last check that can refuse the call. If the check passes, the call runs and gets
+    // its response.
     if is_leaving() {
         return too_many();
     }

@@ -75,7 +75,7 @@ pub const ANSWER_GIVES_WAY: Duration = Duration::from_secs(5);
 /// the connection.
 pub const STALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Time in which the client of a sent stream must read [`STALL_BYTES`]. It is longer than
+/// Time in which the client of a sent stream must read [`STALL_BYTES`]. This time is longer than
 /// [`STALL_LIMIT`], because the client may pause, for example while its output pipe is full.
 pub const STREAM_STALL_LIMIT: Duration = Duration::from_mins(2);
 
@@ -107,7 +107,7 @@ pub const CALL_WAIT: Duration = Duration::from_secs(10);
 pub const EVENT_WAITS_OF_ONE_MAX: usize = 8;
 
 /// Maximum number of snapshots and ranges in one call: as many as a large pool has volumes. The
-/// server compares each of them with all others.
+/// server compares each entry with all others.
 pub const SNAPSHOT_NAMES_MAX: usize = 4096;
 
 /// Maximum number of paths in one search for pools. Each path is a directory to read, or a disk.
@@ -164,9 +164,10 @@ pub const PEERS_MAX: usize = 32;
 /// replications. The remaining connections are for other servers.
 pub const PEER_SHARE_MAX: usize = 16;
 
-/// Maximum connections of unauthenticated peers. They have separate slots, so that they delay no
-/// replication. Such a connection ends at its first refused request, when a new connection evicts
-/// it, or if its TLS handshake or its first request takes longer than [`HEADER_TIMEOUT`].
+/// Maximum connections of unauthenticated peers. Unauthenticated peers have separate slots, so that
+/// they delay no replication. Such a connection ends at its first refused request, when a new
+/// connection evicts it, or if its TLS handshake or its first request takes longer than
+/// [`HEADER_TIMEOUT`].
 pub const PEER_UNAUTHENTICATED_MAX: usize = 32;
 
 /// Maximum connections of unauthenticated peers at one address.
@@ -214,6 +215,7 @@ pub const NOTED_PATH_CHARS_MAX: usize = 200;
 pub const THROTTLE_ENTRIES_MAX: usize = 1024;
 
 /// Maximum number of delayed responses to wrong tokens at the same time, of all senders together: a
-/// small part of [`CONNECTIONS_MAX`]. Further responses are not delayed. This is safe, because the
-/// 256 random bits of a token cannot be guessed; the delay only limits log output.
+/// small part of [`CONNECTIONS_MAX`]. Further responses are not delayed. A response without a delay
+/// is safe, because the 256 random bits of a token cannot be guessed; the delay only limits log
+/// output.
 pub const THROTTLED_MAX: usize = 8;

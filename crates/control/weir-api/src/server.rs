@@ -302,8 +302,8 @@ pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if answer.body().size_hint().exact().is_some() {
-        // The complete response is in memory. `Watched` reports to the slot when the kernel has all
-        // of it.
+        // The complete response is in memory. `Watched` reports to the slot when the kernel has the
+        // whole response.
         return answer;
     }
     let (parts, body) = answer.into_parts();

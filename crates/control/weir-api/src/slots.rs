@@ -77,8 +77,8 @@ pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
 /// Owner of a connection. A limit for each owner counts the slots of all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SlotOwner {
-    /// An IP address. For IPv6 it is the /64 network, because one machine can use all addresses of
-    /// its network.
+    /// An IP address. For IPv6 the address is the /64 network, because one machine can use all
+    /// addresses of its network.
     Address(IpAddr),
     /// Root, or the user of the server, on a unix socket.
     Root,
@@ -188,8 +188,9 @@ impl Slot {
         self.enter(if receives { Phase::Body } else { Phase::Busy });
     }
 
-    /// Waits until the call must finish early because another connection needs the slot. This
-    /// happens only while the call receives its body or waits ([`Slot::polls`], [`Slot::queues`]).
+    /// Waits until the call must finish early because another connection needs the slot. The call
+    /// must finish early only while it receives its body or waits ([`Slot::polls`],
+    /// [`Slot::queues`]).
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
@@ -207,7 +208,8 @@ impl Slot {
         Yields(Arc::clone(self))
     }
 
-    /// True if the connection is being evicted. It closes after the next response at the latest.
+    /// True if the connection is being evicted. The connection closes after the next response at
+    /// the latest.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().phase == Phase::Leaving
     }
@@ -402,8 +404,8 @@ pub(crate) struct Waiting {
     entered: oneshot::Receiver<()>,
 }
 
-/// A connection that got no slot within [`SLOT_WAIT`]. It counts against the limits of the queue
-/// until this value is dropped, so keep the value while the 503 is sent.
+/// A connection that got no slot within [`SLOT_WAIT`]. The connection counts against the limits of
+/// the queue until this value is dropped, so keep the value while the 503 is sent.
 pub(crate) struct TimedOut {
     slots: Arc<Slots>,
     who: SlotOwner,

@@ -375,8 +375,9 @@ fn is_own_name(words: &[String]) -> bool {
     names::volume(volume).is_ok() && names::snapshot(&format!("{volume}@{own}")).is_ok()
 }
 
-/// Returns the commands whose verb is `verb` or a synonym of it. If `rest` names an object, they
-/// have the noun of this object. Otherwise there is one command for each noun that has the verb.
+/// Returns the commands whose verb is `verb` or a synonym of it. If `rest` names an object, the
+/// commands have the noun of this object. Otherwise there is one command for each noun that has the
+/// verb.
 fn of_object(grammar: &Command, verb: &str, rest: &[String]) -> Vec<Vec<String>> {
     let synonyms = VERBS.iter().filter(|(word, _)| *word == verb).flat_map(|(_, verbs)| *verbs);
     let verbs: Vec<&str> = std::iter::once(verb).chain(synonyms.copied()).collect();

@@ -51,7 +51,8 @@ pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Writes a message to standard error. Ignores a failure: there is no other way to report it.
+/// Writes a message to standard error. Ignores a failure, because the program has no other way to
+/// report it.
 pub(crate) fn say(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }

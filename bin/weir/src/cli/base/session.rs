@@ -30,7 +30,7 @@ use crate::cli::base::{output, typed};
 /// every user of the machine can see the arguments of a process.
 const TOKEN_FILE_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// Environment variable with the token itself. It is used if [`TOKEN_FILE_VARIABLE`] is not set.
+/// Environment variable with the token itself, used if [`TOKEN_FILE_VARIABLE`] is not set.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// Environment variable with the path of a file with CA certificates.

@@ -30,8 +30,8 @@ const OPTIONS: [(&[&str], &str, &[&str], &str); 9] = [
 
 const SECRET: &str = "a secret is read from a file, because other users can see the command line";
 
-/// Explains a command line that the grammar refuses. `wrong` is the argument at which the grammar
-/// refuses it.
+/// Explains a command line that the grammar refuses. `wrong` is the argument that the grammar
+/// refuses.
 pub(crate) fn explained(words: &[String], wrong: Option<&str>) -> Option<Explained> {
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
     of_tools(&texts).or_else(|| of_commands(&texts, wrong)).or_else(|| of_options(&texts))

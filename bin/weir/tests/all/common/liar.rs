@@ -1,5 +1,5 @@
 //! A disk for tests of `weir bench`, in this process, whose behaviour is known: a liar, which
-//! returns wrong data or wrong timing, or an honest disk. It is an NBD export, or a file that
+//! returns wrong data or wrong timing, or an honest disk. The disk is an NBD export, or a file that
 //! nbdfuse mounts from that export.
 //!
 //! Not here: the expected verdicts (liars, steady), the protocol (nbd), the mount (file). A real
@@ -20,7 +20,7 @@ pub(crate) use file::Mount;
 /// Size of the disk in bytes.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// Error numbers of NBD. They equal those of Linux.
+/// Error numbers of NBD, equal to the error numbers of Linux.
 pub(crate) const EIO: u32 = 5;
 pub(crate) const ENOSPC: u32 = 28;
 

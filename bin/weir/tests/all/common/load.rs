@@ -184,7 +184,7 @@ struct Worker {
     sent: HashMap<u64, Sent>,
 }
 
-/// Starts a load on the blocks in `range`. It runs until its connection breaks or the server
+/// Starts a load on the blocks in `range`. The load runs until its connection breaks or the server
 /// refuses a request.
 pub(crate) fn start(
     socket: &Path,

@@ -3,9 +3,9 @@
 //! Not here: the programs that use the network.
 //!
 //! Invariants:
-//! - the network namespace has no name, so the networks of two tests are separate. It ends with the
-//!   process that holds it: when its guard is dropped, or when the test program ends for any
-//!   reason;
+//! - the network namespace has no name, so the networks of two tests are separate. The namespace
+//!   ends with the process that holds it: when the guard is dropped, or when the test program ends
+//!   for any reason;
 //! - if the machine does not allow the namespace, the test fails and names the missing permission.
 
 use std::io::{BufRead, BufReader};

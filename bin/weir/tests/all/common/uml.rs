@@ -22,7 +22,7 @@ use super::network::{Network, SUBNETS, TAP};
 /// Paths of the kernel and its modules in Debian's package user-mode-linux.
 const KERNEL: &str = "/usr/bin/linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
-/// Memory of the guest. It includes the files that the guest has changed.
+/// Memory of the guest, including the files that the guest has changed.
 const MEMORY_MIB: u64 = 384;
 /// Time limit of a boot. A boot takes five seconds, or longer while this machine is busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);

@@ -166,7 +166,8 @@ where
     finished.take()
 }
 
-/// Returns the status and the JSON of a response. Of a list, it contains only the requested page.
+/// Returns the status and the JSON of a response. The response to a list call contains only the
+/// requested page.
 pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     if C::Answer::ENTRIES.is_some() && !is_whole_list(page) {
         answer = answer.page(page)?;

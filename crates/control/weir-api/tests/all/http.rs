@@ -314,8 +314,8 @@ async fn long_request_header_is_refused() {
     assert_eq!(status, 200);
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let mut stream = UnixStream::connect(path).await.unwrap();
-    // The server checks the limit for headers after each read. If it closes the connection before
-    // it has read the whole request, this write can fail, and the response is lost.
+    // The server checks the limit for headers after each read. If the server closes the connection
+    // before it has read the whole request, this write can fail, and the response is lost.
     drop(stream.write_all(get(200 << 10).as_bytes()).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);

@@ -1,7 +1,7 @@
 //! Receives the requests of the kernel, and passes each to the worker thread of the mount.
 //!
-//! The crate fuser calls these functions on the thread that reads requests. They copy the arguments
-//! and queue the operation.
+//! The crate fuser calls these functions on the thread that reads requests. The functions copy the
+//! arguments and queue the operation.
 //!
 //! Invariants:
 //! - no function here waits for a disk;

@@ -51,7 +51,7 @@ pub(crate) struct FileRefused {
 pub(crate) const REFUSED_ACTION: &str =
     "run it as root over the unix socket, or start the server with --disk-dir DIR";
 
-/// A resolved path. It refers to the same file while this value exists.
+/// A resolved path. The path refers to the same file while this value exists.
 pub(crate) struct Place {
     fd: OwnedFd,
 }

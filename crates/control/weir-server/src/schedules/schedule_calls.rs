@@ -302,8 +302,8 @@ fn new_id() -> u64 {
     guid().0.max(1)
 }
 
-/// Problems that the scheduler has reported. It reports a problem again only after the pool's next
-/// successful snapshot.
+/// Problems that the scheduler has reported. The scheduler reports a problem again only after the
+/// pool's next successful snapshot.
 type Reported = Arc<Mutex<BTreeSet<String>>>;
 
 /// Runs the schedules until the task is dropped.
@@ -440,8 +440,8 @@ impl Scheduler {
             pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
         match taken.await {
             Ok(_) => {
-                // A snapshot succeeded, so the reported problems of this pool are over. If they
-                // recur, report them again.
+                // A snapshot succeeded, so the reported problems of this pool are over. If these
+                // problems recur, report them again.
                 self.reported.lock().retain(|text| !text.starts_with(&self.prefix()));
                 self.report(EventLevel::Info, format!("taken by schedule: {full}"));
             }

@@ -304,7 +304,7 @@ impl Manager {
 }
 
 impl Handle<SnapshotRelease> for Manager {
-    /// Removes a tag from a snapshot. If an operator removes it, the schedule that took the
+    /// Removes a tag from a snapshot. If an operator removes the tag, the schedule that took the
     /// snapshot no longer destroys the snapshot: operators may not destroy snapshots, not even
     /// through a schedule.
     async fn handle(&self, request: SnapshotRelease) -> Result<SnapshotChange, ApiError> {

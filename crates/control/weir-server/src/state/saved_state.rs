@@ -48,8 +48,8 @@ pub(crate) struct KnownExport {
 }
 
 impl KnownExport {
-    /// Rewrites the addresses in the form that lists of exports show.
-    /// Returns them as an allow list.
+    /// Rewrites the addresses in the form that lists of exports show. Returns the addresses as an
+    /// allow list.
     ///
     /// # Errors
     /// The errors of [`Self::allowed`].

@@ -77,8 +77,8 @@ impl Entry {
 struct Table {
     targets: BTreeMap<String, Entry>,
     units: BTreeMap<DatasetKey, Weak<Unit>>,
-    /// Size of `units` at which entries of dropped units are removed from it. It is twice the size
-    /// after the previous removal, so that adding a unit takes constant time on average.
+    /// Size of `units` at which the entries of dropped units are removed. This limit is twice the
+    /// size after the previous removal, so that adding a unit takes constant time on average.
     units_max: usize,
 }
 
