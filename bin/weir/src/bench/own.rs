@@ -1,5 +1,5 @@
-//! Properties of a target that is a volume of a Weir server: asks that server about its cache,
-//! protection and features.
+//! Properties of a target that is a volume of a Weir server: asks that server about the cache,
+//! protection and features of the volume.
 //!
 //! Not here: the user's own statements about the target (plan), properties of this machine
 //! (weir-bench).

@@ -387,8 +387,8 @@ impl Copier {
             }
             next = part.next;
         }
-        // Start with the inodes that have no entry in another inode. The other inodes that are
-        // still not copied are in a cycle of damaged directories.
+        // Start with the inodes that no other unnamed inode names, and copy the inodes below them.
+        // The inodes that are still not copied are in a cycle of damaged directories.
         let (below, tops): (Vec<_>, Vec<_>) = unnamed.into_iter().partition(|n| named.contains(n));
         for number in tops.into_iter().chain(below) {
             if self.seen.contains(&number.0) {

@@ -2,8 +2,8 @@
 //!
 //! Not here: crashes during these changes (the simulator), layouts that are refused (weir-dataset).
 //!
-//! Invariants: clients get no error; afterwards the pool does not need a removed disk, and a new
-//! disk has all its data.
+//! Invariants: clients get no error; afterwards the pool needs no removed disk, and each new disk
+//! has all data of its leg.
 
 use std::fs;
 use std::sync::{Arc, Mutex};

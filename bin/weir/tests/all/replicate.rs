@@ -673,7 +673,7 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")], "the snapshot stays");
 
     // Even if the other server is down, the replication is deleted, and the output reports the
-    // holds that remain there.
+    // holds that remain on that server.
     pair.back.take().unwrap().stop_clean();
     let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
     let gone = pair.source().weir("replicate delete tank/w").ok();
@@ -685,8 +685,8 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/w").is_empty());
 }
 
-// Regression: a receiver accepts three streams of one server at the same time. Runs beyond that
-// failed, and were retried with growing delays.
+// Regression: a receiver accepts three streams of one server at the same time. Runs above this
+// limit failed, and were retried with growing delays.
 #[test]
 fn replications_beyond_the_stream_limit_wait() {
     let pair = Pair::new();

@@ -241,8 +241,8 @@ async fn accept_all(
     }
 }
 
-/// Waits before the next accept: if the process has no free descriptor, connections must close
-/// first.
+/// Waits before the next accept. If the process has no free descriptor, connections must close
+/// before it can accept another.
 pub(crate) async fn not_accepted(error: &io::Error) {
     static TOLD: LogLimiter<()> = LogLimiter::new(LINES_INTERVAL);
     if let Some(more) = TOLD.pass(()) {

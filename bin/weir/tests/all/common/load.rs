@@ -7,7 +7,7 @@
 //! - only one connection changes a block, and only one change at a time, so the changes of a block
 //!   have an order;
 //! - every change has a unique tag in its content, so the content of a block identifies the change;
-//! - the model counts up one number: for each request before it is sent, and for each reply after
+//! - the model increments one number: for each request before it is sent, and for each reply after
 //!   it was read. If the number of a reply is lower than the number of a request, the server
 //!   completed that reply's change before it got the request.
 

@@ -2,9 +2,9 @@
 //!
 //! Not here: the steps that the tests run in the guest.
 //!
-//! The root file system of the guest is a copy-on-write view of this machine's, so the guest has
-//! all tools of this machine and changes nothing. A step is a script that runs in the guest between
-//! actions of the test. Guest and test share a folder of this machine.
+//! The root file system of the guest is a copy-on-write view of this machine's root, so the guest
+//! has all tools of this machine and changes nothing. A step is a script that runs in the guest
+//! between actions of the test. Guest and test share a folder of this machine.
 //!
 //! Invariants:
 //! - every wait has a time limit: each step has one in the guest, and a longer one in the test;

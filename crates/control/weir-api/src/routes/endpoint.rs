@@ -256,8 +256,8 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }
 
-/// True if the response must contain the whole list: if the caller is a server that replicates to
-/// this one and has an earlier version, which does not support pages.
+/// True if the response must contain the whole list, because the caller is a peer with an earlier
+/// version, which does not support pages.
 fn is_whole_list(page: &Page) -> bool {
     page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()
 }

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - a peer may create volumes, send streams to volumes with its mark, and abort these streams;
-//! - a peer may hold and release (with its own tag) snapshots that have its mark themselves, and
-//!   destroy such a snapshot unless a user of this server has renamed it;
+//! - a peer may hold and release (with its own tag) snapshots with its mark, inherited marks
+//!   excepted, and destroy such a snapshot unless a user of this server has renamed it;
 //! - a peer may list only volumes with its mark and the snapshots of these volumes;
 //! - so a peer changes no object that users, this server or other peers created.
 

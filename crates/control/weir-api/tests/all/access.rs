@@ -129,7 +129,7 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> (u16, String) {
 }
 
 /// Makes a request as another user, on a thread that becomes that user; `None` if this process may
-/// not do that.
+/// not change its user.
 fn as_user(socket: &Path, uid: u32, gid: u32, request: &str) -> Option<(u16, String)> {
     let (socket, request) = (socket.to_owned(), request.to_owned());
     let become_user = move || {
@@ -427,7 +427,7 @@ fn get(server: &Server, who: Who, path: &str) -> String {
 }
 
 // Regression: a viewer whose scope was one prefix could read the properties of every volume. Tests
-// of status codes do not show this.
+// of status codes do not find such a fault.
 #[test]
 fn responses_name_no_object_outside_the_scope() {
     let scoped = Who::Token("admin,tank/k8s-*");

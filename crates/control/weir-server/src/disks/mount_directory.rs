@@ -76,7 +76,7 @@ pub(crate) fn check(directory: &Path) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Refuses a directory at which something is mounted, and one inside a mount of Weir.
+/// Refuses a directory at which something is mounted, and a directory inside a mount of Weir.
 fn refuse_mounts(directory: &Path) -> Result<(), ApiError> {
     let text = directory.display();
     for mount in table()?.iter().rev() {

@@ -215,7 +215,8 @@ impl Events {
     /// Counts an event like [`Self::count`], for the calls of one caller on one pool.
     pub(crate) fn count_calls(&self, caller: &str, pool: &str, new: NewEvent) {
         let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
-        // Separate levels, so that no mistake in a request hides a failure of the server.
+        // Count each level separately, so that no mistake in a request hides a failure of the
+        // server.
         let of = format!("{caller} {pool} {}", new.level.name());
         self.count_at(&of, Some(share), new, Instant::now());
     }

@@ -9,7 +9,7 @@
 //! - the server locks its state directory and its disks with file locks, so a second server cannot
 //!   use them; the kernel releases the locks when the process ends;
 //! - a stopping server first sends outstanding responses to clients, then commits the pools;
-//!   unresponsive disks delay this only for a bounded time.
+//!   unresponsive disks delay the stop only for a bounded time.
 
 use std::fs;
 use std::io::IsTerminal as _;
