@@ -273,13 +273,13 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                     .with_action(format!("see 'weir pool status {name}'")));
             }
             Some(ScanState::Running) => still = 0,
-            // No disk needs a resilver, and the status shows no scan of this kind.
+            // End the wait: no disk needs a resilver, and the status shows no scan of this kind.
             None if pool.state == Health::Online
                 && (pool.scan.is_none() || kind == ScanKind::Resilver) =>
             {
                 return session.print(&pool, |_| String::new());
             }
-            // The scan is about to start, or the server will retry it after a failure.
+            // Poll again: the scan is about to start, or the server will retry it after a failure.
             _ if still < IDLE_POLLS_MAX => still += 1,
             _ => {
                 bar.finish_and_clear();

@@ -207,8 +207,8 @@ fn writes_and_reservations_survive_a_kill() {
             assert_eq!(u64::from_le_bytes(data[..8].try_into().unwrap()), *known, "block {at}");
         }
         if round == 1 {
-            // REGISTER with APTPL, so that the server saves the reservation. Then RESERVE, write
-            // exclusive.
+            // Send REGISTER with APTPL, so that the server saves the reservation, then RESERVE for
+            // write exclusive.
             one.run(3, &reserve_out(0, 0), &reserve_data(0, 0x11, true), 0).unwrap().good();
             one.run(3, &reserve_out(1, 1), &reserve_data(0x11, 0, false), 0).unwrap().good();
         }

@@ -363,8 +363,8 @@ fn unauthenticated_clients_delay_no_replication() {
     pair.create("tank/v", "back/v", "--every 1h").ok();
     eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     drop(silent);
-    // The server closes the connection after a wrong secret, so each of the two calls needs its
-    // own.
+    // The server closes the connection after a wrong secret, so each of the two calls needs its own
+    // connection.
     let mut command = Command::new("curl");
     command.args(["-s", "--cacert"]).arg(pair.dirs.file("peer.pem"));
     command.args(["-H", "authorization: Bearer another-secret-altogether"]);

@@ -364,7 +364,7 @@ fn wrong_word_is_refused_with_the_right_command() {
     for (line, exit, words, next) in WALKS {
         server.weir(line).fails(*exit, &["weir: ", words, next]);
     }
-    // Refused calls are events, but no warnings.
+    // Refused calls cause events, but no warnings.
     let warnings = server.weir("events --level warning").ok().out;
     assert!(!warnings.contains(", by "), "{warnings}");
     let events = server.weir("events").ok().out;

@@ -523,7 +523,7 @@ async fn broken_stream_returns_the_error_and_never_looks_complete() {
         (bytes, told.kind, told.message.as_str()),
         (6, ErrorKind::Data, "block 7 is damaged")
     );
-    // Reads the stream like an HTTP client other than Weir's.
+    // Read the stream as another HTTP client than Weir's would.
     let request = SendStart { snapshot: "tank/v@damaged".into(), from: None, token: None };
     let session = client.call(request).await.unwrap().session;
     let request = format!(

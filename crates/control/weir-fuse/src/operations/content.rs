@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(of(3), Ok(Allocation { punches: true, grows: false }));
         assert_eq!(of(0x10), Ok(Allocation { punches: true, grows: true }));
         assert_eq!(of(0x11), Ok(Allocation { punches: true, grows: false }));
-        // Punch without keep-size, collapse, insert, unshare, unknown bits.
+        // Refused modes: punch without keep-size, collapse, insert, unshare, unknown bits.
         for mode in [2, 0x08, 0x20, 0x40, 0x80, -1] {
             assert_eq!(of(mode), Err(Errno::EOPNOTSUPP.code()), "{mode:#x}");
         }

@@ -163,7 +163,8 @@ impl Handle<PoolImport> for Manager {
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
         let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
-        // Another server that had the pool imported may have renamed the dataset of a schedule.
+        // Update the saved names: another server that had the pool imported may have renamed
+        // datasets.
         self.follow_names(&pool.engine)?;
         self.save(|state| {
             let name = name.clone();

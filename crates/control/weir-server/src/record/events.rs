@@ -120,7 +120,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new() -> Self {
         let clock = SystemClock::default();
-        // The process id alone could repeat after a reboot.
+        // Add the start time, because the process id alone could repeat after a reboot.
         let run = format!("{}-{}", clock.unix_ms(), std::process::id());
         let newest = watch::Sender::new(0);
         let (kept, counts, saved) = (Mutex::default(), Mutex::default(), Mutex::default());
