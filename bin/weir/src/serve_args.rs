@@ -323,7 +323,8 @@ fn machine_bytes() -> u64 {
 
 /// Returns the paths of the files with the memory limits of the control groups in a
 /// `/proc/PID/cgroup` and of their ancestors: `memory.max` for version 2, `memory.limit_in_bytes`
-/// for version 1. In a container, the innermost group may be the root of the visible hierarchy.
+/// for version 1. The ancestors are needed because a container may see its innermost group as the
+/// root of the hierarchy.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {

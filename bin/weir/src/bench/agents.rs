@@ -3,8 +3,8 @@
 //!
 //! Not here: the protocol between an agent and the coordinator, which controls it (weir-bench).
 //!
-//! Invariant: a secret comes from a file. It is never in the command line or the environment of a
-//! process, which other users of the machine can read.
+//! Invariant: a secret comes from a file, because other users of the machine may read the command
+//! line and the environment of a process.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -48,8 +48,8 @@ pub(super) struct AgentArgs {
 }
 
 impl AgentsArgs {
-    /// Connects to all agents and checks their versions. `target` is the address that they will
-    /// measure.
+    /// Connects to all agents and checks their versions. `target` is the address that the agents
+    /// will measure.
     pub(super) fn clients(&self, target: &str) -> Result<Clients, ApiError> {
         if self.agents.is_empty() {
             return Ok(Clients::none());

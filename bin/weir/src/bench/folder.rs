@@ -57,8 +57,9 @@ impl Folder {
         write(&self.path, &WithVerdicts::of(&JudgedRun::of(result.clone())))
     }
 
-    /// Saves the final result. If the directory of the run cannot be written, saves it in another
-    /// directory and returns an error that names it. Returns the path of the result file.
+    /// Saves the final result and returns the path of its file. If the directory of the run cannot
+    /// be written, saves the result in another directory and returns an error with the path of that
+    /// directory.
     pub(super) fn keep_somewhere(&self, judged: &JudgedRun) -> Result<PathBuf, ApiError> {
         let (result, whole) = (judged.result(), WithVerdicts::of(judged));
         let Err(error) = write(&self.path, &whole) else { return Ok(self.path.join(RESULT)) };

@@ -135,8 +135,8 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // No caller can get an error from here. If the file remains, its name shows where it came
-        // from.
+        // Ignore the error: `drop` cannot return it. If the file remains, its name shows which
+        // program created it.
         drop(std::fs::remove_file(&self.0));
     }
 }

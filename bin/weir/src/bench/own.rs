@@ -1,7 +1,7 @@
-//! Properties of a target that is a volume of a Weir server: asks that server about its cache,
-//! protection and features.
+//! Properties of a target that is a volume of a Weir server: asks that server about the cache,
+//! protection and features of the volume.
+//!
 //! Not here: the user's own statements about the target (plan), properties of this machine
-//! (weir-bench).
 //! (weir-bench).
 //!
 //! Invariant: the user's own statements take precedence. If the server does not respond, the run

@@ -95,8 +95,8 @@ pub(super) fn bar() -> ProgressBar {
     ProgressBar::with_draw_target(Some(STEPS), target).with_style(style)
 }
 
-/// Prints the time left. It is estimated from the position of the bar, once at least 1 % of the
-/// time has passed.
+/// Prints the time left, estimated from the position of the bar, once at least 1 % of the time has
+/// passed.
 fn left(state: &ProgressState, out: &mut dyn fmt::Write) {
     let part = f64::from(state.fraction());
     if part >= 0.01 {

@@ -68,7 +68,7 @@ impl Drop for Bar {
 }
 
 /// Repeats a call until its job has ended, and shows the progress. `next` copies the number of the
-/// job from a response into the next request. It returns the progress in permille, and true if the
+/// job from a response into the next request, and returns the progress in permille and whether the
 /// job has ended.
 fn poll<C: Call + Clone>(
     session: &Session,

@@ -316,9 +316,9 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     Err(Some(error).filter(|_| !is_help).or_else(with_examples).expect("help is an error"))
 }
 
-/// Returns the words of `volume resize NAME -SIZE` with the option `-s` before the size, because
-/// the grammar takes the size for an option. With `-s`, the command refuses the size itself and
-/// computes the resulting size for its error.
+/// Inserts the option `-s` before the size in the words of `volume resize NAME -SIZE`. Without `-s`
+/// the parser refuses `-SIZE` as an unknown option. With `-s` the command itself refuses the size,
+/// and its error has the resulting size.
 fn with_negative_size(mut words: Vec<String>) -> Option<Vec<String>> {
     let is_resize = words.windows(2).any(|pair| pair == ["volume", "resize"]);
     let is_size = |word: &String| word[1..].starts_with(char::is_numeric);

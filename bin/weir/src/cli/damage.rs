@@ -21,7 +21,7 @@ pub(crate) fn summary(damage: &Damage) -> Option<String> {
         let ranges = counted(damage.ranges.len() as u64, "range", "ranges");
         let volumes = counted(damage.volumes, "volume", "volumes");
         let bytes = format!(" ({})", Human(damage.bytes));
-        // Ranges of objects have no number of bytes.
+        // Ranges of objects have no size in bytes, so leave the size out.
         let bytes = if damage.bytes > 0 { bytes } else { String::new() };
         parts.push(format!("{ranges}{bytes} in {volumes}"));
     }

@@ -2,8 +2,8 @@
 //!
 //! Not here: how events and history are stored (the server).
 //!
-//! Invariant: `--follow` prints every event. If the server no longer has some of them, it prints
-//! how many are missing.
+//! Invariant: `--follow` prints every event. If the server no longer has some events, the command
+//! prints the number of missing events.
 
 use std::env;
 use std::io::{self, IsTerminal as _};
@@ -91,7 +91,7 @@ pub(crate) fn run(session: &Session, mut arguments: EventArgs) -> Result<(), Api
             session.say("the server restarted; event numbers start at 1 again");
             run.clone_from(&seen.run);
             // The server has restarted and lists the earlier events again, under new numbers. Read
-            // them all, and drop the events that were already printed.
+            // all events again, and drop the events that were already printed.
             seen = everything(0, look)?;
             seen.events.retain(|event| event.unix_ms > newest_unix_ms);
             continue;

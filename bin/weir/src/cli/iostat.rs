@@ -176,7 +176,8 @@ impl Delta {
 
 /// Compares two polls of a pool. Without `before`, the report covers the time since the import.
 fn report(before: Option<&PoolStatus>, now: &PoolStatus) -> Report {
-    // If the counters started after the last poll, the pool was imported again in the meantime.
+    // If the counters started after the last poll, the pool was imported again, so ignore that
+    // poll.
     let before = before.filter(|old| old.guid == now.guid && old.counted_ms <= now.counted_ms);
     let interval_ms = now.counted_ms - before.map_or(0, |old| old.counted_ms);
     let seconds = interval_ms.max(1) as f64 / 1000.0;
@@ -251,7 +252,8 @@ pub(crate) fn run(
 /// Number of lines to assume for a terminal that does not report its size.
 const SCREEN_LINES: usize = 24;
 
-/// Lines printed since the last header. A report prints the header again when it has scrolled away.
+/// Lines printed since the last header. A report prints the header again when the header has
+/// scrolled away.
 #[derive(Default)]
 struct Screen {
     lines: usize,

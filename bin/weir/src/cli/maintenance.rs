@@ -3,7 +3,7 @@
 //!
 //! Not here: the other verbs of `weir pool` (`pool`, `vdev`).
 //!
-//! Invariant: each verb makes one call. With `--wait` it makes more calls, to poll the scan;
+//! Invariant: each verb makes one call. With `--wait` a verb makes more calls, to poll the scan;
 //! without `--wait` the scan continues after the verb has returned.
 
 use std::path::Path;
@@ -25,8 +25,8 @@ use crate::cli::base::session::Session;
 /// Poll interval of `--wait`.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Number of polls after which `--wait` gives up if no scan is running. They take longer than the
-/// server needs to retry a scan.
+/// Number of polls after which `--wait` gives up if no scan is running. So many polls take longer
+/// than the server needs to retry a scan.
 const IDLE_POLLS_MAX: u32 = 40;
 
 #[derive(Debug, Subcommand)]
@@ -251,8 +251,8 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
             bar.set_position(scan.examined_bytes);
             bar.set_message(kind_name(kind));
         }
-        // If a disk is still behind, a resilver that has finished is an earlier one. Wait for the
-        // next.
+        // If a disk is still degraded, the finished resilver is an earlier one. Wait for the next
+        // resilver.
         let mut disks = pool.vdevs.iter().flat_map(|vdev| &vdev.disks);
         let behind = kind == ScanKind::Resilver && disks.any(|disk| disk.state == Health::Degraded);
         match scan.map(|scan| scan.state) {
@@ -273,13 +273,13 @@ fn watch(session: &Session, name: &str, kind: ScanKind) -> Result<(), ApiError> 
                     .with_action(format!("see 'weir pool status {name}'")));
             }
             Some(ScanState::Running) => still = 0,
-            // No disk needs a resilver, and the status shows no scan of this kind.
+            // End the wait: no disk needs a resilver, and the status shows no scan of this kind.
             None if pool.state == Health::Online
                 && (pool.scan.is_none() || kind == ScanKind::Resilver) =>
             {
                 return session.print(&pool, |_| String::new());
             }
-            // The scan is about to start, or the server will retry it after a failure.
+            // Poll again: the scan is about to start, or the server will retry it after a failure.
             _ if still < IDLE_POLLS_MAX => still += 1,
             _ => {
                 bar.finish_and_clear();

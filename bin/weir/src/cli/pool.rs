@@ -2,7 +2,7 @@
 //!
 //! Not here: the grammar of layouts (`layout`).
 //!
-//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
+//! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Not here: streams through files and pipes (transfer).
 //!
-//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
+//! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -139,7 +139,7 @@ fn changed(session: &Session, change: &ReplicationChange) -> Result<(), ApiError
     session.print(change, |_| String::new())
 }
 
-/// Time that a request waits for the other server before the list shows it. A server that is only
+/// The list shows a request that has waited this long for the other server. A server that is only
 /// busy responds sooner.
 const LONG_WAIT_MS: u64 = 2_000;
 
@@ -181,8 +181,8 @@ fn verified(replication: &Replication) -> String {
     }
 }
 
-/// Returns the age of the newest snapshot that the other server has; a word if it is not known or
-/// there is none.
+/// Returns the age of the newest snapshot that the other server has. Returns `unknown` if the age
+/// is not known, and `-` if the other server has no snapshot.
 fn age(replication: &Replication) -> Result<u64, &'static str> {
     let none = if replication.snapshot.is_some() { "unknown" } else { "-" };
     replication.lag_ms.ok_or(none)

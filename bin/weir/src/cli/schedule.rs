@@ -2,7 +2,7 @@
 //!
 //! Not here: the times at which snapshots are due (the server decides).
 //!
-//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
+//! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
 use clap::Subcommand;
 use weir_api::ApiError;

@@ -3,7 +3,7 @@
 //! Not here: logical units (lun), the iSCSI protocol.
 //!
 //! Invariants:
-//! - each verb makes one call; it checks arguments before the call where that is possible;
+//! - each verb checks its arguments as far as possible, and then makes one call;
 //! - a secret is never an argument; the command reads it from a file that only its owner may read.
 
 use std::path::{Path, PathBuf};

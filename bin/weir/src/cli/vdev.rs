@@ -2,7 +2,7 @@
 //!
 //! Not here: verbs for single disks of a vdev (`maintenance`), the grammar of layouts (`layout`).
 //!
-//! Invariant: each verb makes one call. With `--wait` it makes more calls, to poll the removal;
+//! Invariant: each verb makes one call. With `--wait` a verb makes more calls, to poll the removal;
 //! without `--wait` the removal continues after the verb has returned.
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Not here: the data of a volume, which clients read and write through its exports.
 //!
-//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
+//! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
 use clap::{Args, Subcommand};
 use weir_api::ApiError;
@@ -280,8 +280,8 @@ fn create(
     Ok(())
 }
 
-/// Checks the name of a volume or filesystem (`noun`). If it names another kind of object, the
-/// error has the command for that object, unless the command would remove it.
+/// Checks the name of a volume or filesystem (`noun`). If the name has the form of another kind of
+/// object, the error has the command for that object, unless the command would remove a pool.
 pub(crate) fn check_name(session: &Session, noun: &str, name: &str) -> Result<(), ApiError> {
     let Err(error) = names::volume(name) else { return Ok(()) };
     let mut error = ApiError::from(weir_api::Error::from(error));

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - the check reads and verifies every copy of every block, node and summary and every parity
-//!   strip, as of the newest txg. It counts bad copies and repairs none;
+//!   strip, as of the newest txg. The check counts bad copies and repairs none;
 //! - the check walks all trees, and compares the result with the counters of all segments and the
 //!   used space of volumes and snapshots. No two blocks may have the same address. A counter that
 //!   is too high is no error if unreadable nodes explain the difference. The names, links and
@@ -62,8 +62,8 @@ pub(super) struct Report {
     damaged_blocks: u64,
     /// Names of the volumes and ranges that contain damaged blocks, as far as they are known.
     damage: Damage,
-    /// Number of the txg that first found an unreadable tree node; `None` once the space below the
-    /// node no longer counts as used.
+    /// Number of the txg in which the pool first found an unreadable tree node; `None` once the
+    /// space below the node no longer counts as used.
     damaged_since_txg: Option<u64>,
     /// Number of bad copies of blocks that also have an intact copy. On raidz, the number of bad
     /// strips.
@@ -89,8 +89,8 @@ struct Counter {
     found_bytes: u64,
 }
 
-/// Wrong reference count of one block. Without segment and offset, it is the wrong total of the
-/// bytes that sharing saves in the pool.
+/// Wrong reference count of one block. An entry without segment and offset is the wrong total of
+/// the bytes that sharing saves in the pool.
 #[derive(Serialize)]
 struct References {
     segment: Option<u64>,

@@ -1,4 +1,4 @@
-//! Disks of a pool, opened without a server. The tools that use them never write to a disk.
+//! Disks of a pool, opened without a server. The tools that use these disks never write to a disk.
 //!
 //! Not here: the search of directories for disks (weir-server).
 //!

@@ -1,8 +1,8 @@
 //! `weir rescue`: copies a volume or a filesystem from the remaining disks of its pool, without a
 //! server.
 //!
-//! `rescue_volume` and `rescue_tree` copy. Not here: repair. A pool that can be imported repairs
-//! itself.
+//! `rescue_volume` and `rescue_tree` copy the data. Not here: repair, because a pool that can be
+//! imported repairs itself.
 //!
 //! Invariant: the target is always new.
 

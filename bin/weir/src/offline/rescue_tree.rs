@@ -3,9 +3,8 @@
 //! Not here: volumes (`rescue`), reads around damage (weir-fs).
 //!
 //! Invariants:
-//! - the copy is below a directory that this command creates, and that only its user may enter
-//!   until the end. Each file and directory is created new, so a copied symbolic link is never
-//!   followed;
+//! - the copy is in a new directory, which only the user of the command may enter until the copy
+//!   ends. Each file and directory is created new, so a copied symbolic link is never followed;
 //! - unreadable bytes become a hole. The command reports each unreadable part, also by its exit
 //!   code. A readable inode whose names are unreadable is copied to `lost+found`;
 //! - the copy is on stable media when the command reports success.
@@ -78,11 +77,11 @@ struct Copier {
     files: Filesystem,
     is_root: bool,
     progress: ProgressBar,
-    /// Inodes that were copied, or could not be.
+    /// Inodes that were copied or that could not be copied.
     seen: HashSet<u64>,
     /// Path of each copied inode with several names.
     links: HashMap<u64, PathBuf>,
-    /// Copied directories, parents first. They get their attributes last.
+    /// Copied directories, parents first, which get their attributes last.
     directories: Vec<(PathBuf, Attributes)>,
     rescued: Rescued,
 }
@@ -388,8 +387,8 @@ impl Copier {
             }
             next = part.next;
         }
-        // First the inodes that no other one names. What is left then is in a cycle of damaged
-        // directories.
+        // Start with the inodes that no other unnamed inode names, and copy the inodes below them.
+        // The inodes that are still not copied are in a cycle of damaged directories.
         let (below, tops): (Vec<_>, Vec<_>) = unnamed.into_iter().partition(|n| named.contains(n));
         for number in tops.into_iter().chain(below) {
             if self.seen.contains(&number.0) {
@@ -425,7 +424,7 @@ impl Copier {
         }
         self.set_xattrs(path, of.number).await?;
         if !is_link {
-            // Another owner must not get the set-id bits.
+            // A user other than root may become the owner of the copy, so drop the set-id bits.
             let bits = if self.is_root { of.permissions } else { of.permissions & 0o1777 };
             rustix::fs::chmod(path, Mode::from_bits_retain(bits)).map_err(failed)?;
         }

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - the output file is always new: an existing file is never changed;
-//! - an unreadable range becomes a hole in the file. The command reports it, also by its exit code.
-//!   No data is guessed;
+//! - an unreadable range becomes a hole in the file. The command reports the range, also by the
+//!   exit code. No data is guessed;
 //! - the file is on stable media when the command reports success.
 
 use std::fs::{File, OpenOptions};
@@ -33,7 +33,7 @@ const EXTENTS: usize = 1024;
 const DAMAGE_NAMED_MAX: usize = 64;
 
 /// Maximum number of ranges below unreadable nodes that the rescue collects before the copy starts.
-/// If the volume has more, the rescue tries to read each record in the others.
+/// In further ranges, the rescue tries to read each record.
 const UNREADABLE_MAX: usize = 65_536;
 
 /// Result of a rescue.
@@ -125,7 +125,7 @@ pub(super) fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError 
 struct Copier<'a> {
     volume: &'a Volume,
     /// Ranges below unreadable nodes of the volume's tree. The rescue skips them without a read,
-    /// because they may cover terabytes.
+    /// because these ranges may cover terabytes.
     unreadable: Vec<Range<u64>>,
     target: File,
     progress: ProgressBar,

@@ -6,9 +6,9 @@
 //!
 //! Invariants:
 //! - every result is read back through the target, never assumed;
-//! - the ordinary commands are really sent. If they would take too long, they cover only a part of
-//!   the unit and their figures are scaled; the report states the number of bytes that they
-//!   covered;
+//! - the ordinary commands are really sent. If these commands would take too long, they cover only
+//!   a part of the unit and their figures are scaled; the report states the number of covered
+//!   bytes;
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ pub(super) const BLOCK_BYTES: u32 = 4096;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Size of each ordinary read and write.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes for ordinary commands. The test scales their time to the whole unit.
+/// Maximum number of bytes for ordinary commands. The test scales the time of these commands to the
+/// whole unit.
 const PLAIN_BYTES_MAX: u64 = 256 << 20;
 /// Number of blocks of one WRITE SAME command, and of one segment of a copy.
 const RUN_BLOCKS: u64 = 65_535;
@@ -157,7 +158,7 @@ impl Bench {
             for some in segments.chunks(SEGMENTS) {
                 let list = cdb::copy_list_of(&from, &to, BLOCK_BYTES, some);
                 session.write("EXTENDED COPY", cdb::extended_copy(list.len() as u32), &list)?;
-                // The other session stays in use.
+                // Send a command to the source too, so that its session does not become idle.
                 source.ready()?;
             }
             Ok(())

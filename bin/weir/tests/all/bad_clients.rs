@@ -158,7 +158,7 @@ fn garbage_on_the_port_affects_no_other_client() {
     for message in &messages {
         send_nonsense(&mut UnixStream::connect(server.nbd()).unwrap(), message);
         good.works();
-        // The same garbage, sent in the middle of a valid session.
+        // Send the same garbage in the middle of a valid session.
         let mut session = server.client("tank/v");
         drop(session.send(READ, 0, 0, 4096, message));
         good.works();

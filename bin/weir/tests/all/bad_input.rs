@@ -162,7 +162,7 @@ fn unequal_mirror_legs_use_the_smaller_size() {
     let json = all.server.weir("pool create tank mirror a big --json").json();
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(1), "{json:#}");
     // On the longer disk, the second label is where the shorter disk ends. The restarted server
-    // must find it there.
+    // must find the label there.
     all.server.kill();
     all.server = all.dirs.start();
     assert_eq!(all.server.status("tank")["state"], "online");

@@ -157,7 +157,7 @@ fn weir_target_is_measured_with_all_its_operations() {
         assert!(!text.contains("the initiator's secret") && !text.contains("secret of the target"));
     }
     // The next run needs no `--destroy`: the target contains only blocks that the run above wrote.
-    // Its URL requests digests, so it uses them.
+    // The URL of this run requests digests, so the run uses digests.
     let with_digests = format!("{url}&header-digest=crc32c&data-digest=crc32c");
     let profile = PROFILE.replace("DURABILITY", "none");
     bench(&dirs, &profile, &["-t", &with_digests, "-o", "digests"]).ok();
@@ -177,8 +177,8 @@ struct Tgt {
     portal: String,
 }
 
-/// Returns the command of one of tgt's programs. Debian installs them in a directory that is only
-/// in root's PATH.
+/// Returns the command of one of tgt's programs. Debian installs these programs in a directory that
+/// is only in root's PATH.
 fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);

@@ -88,7 +88,7 @@ fn bad_copies_and_lost_blocks_are_distinguished() {
         assert!(!said.talk.contains("without a good copy"), "{}", said.talk);
         said.fails(DATA_LOST, &["1 bad copies", "weir pool scrub"]);
         assert!(all(&dirs, disks) == before, "a disk was mended");
-        // Then also damage the second copy; on raidz, a strip from which the block could be
+        // Then also damage the second copy or, on raidz, a strip from which the block could be
         // reconstructed.
         spoil(&dirs, disks[(disk + 1) % disks.len()], at as u64);
         let report = check(&dirs, &["--json"]);

@@ -132,8 +132,8 @@ fn clean_stop_keeps_all_data() {
 }
 
 /// Regression: the server acknowledged changes after the freeze of a txg, and lost them if it was
-/// stopped during the commit of that txg. Here, acknowledged changes must survive a clean stop even
-/// without a flush, and commits run all the time.
+/// stopped during the commit of that txg. In this test, acknowledged changes must survive a clean
+/// stop even without a flush, and commits run all the time.
 #[test]
 fn clean_stop_under_load_keeps_acknowledged_changes() {
     let mut rng = Rng::from_env("WEIR_STOP_SEED");

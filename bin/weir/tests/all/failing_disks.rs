@@ -1,5 +1,5 @@
 //! Disks that fail while they are in use, because their file system is full or their file was
-//! truncated. Also a kernel without io_uring.
+//! truncated; and a kernel without io_uring.
 //!
 //! Not here: disks that are damaged or removed while the server is stopped (crash.rs), disks that
 //! the server refuses at its start (bad_input.rs).

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - the contents of a logical unit are compared byte for byte with the data that was written;
-//! - a test of the suite may fail only if it is listed here with the reason.
+//! - a test of the suite may fail only if this file lists the test with the reason.
 
 use std::fs;
 use std::process::Command;
@@ -23,7 +23,7 @@ const CLIENT: &str = "iqn.2026-01.org.example:client";
 const OTHER: &str = "iqn.2026-01.org.example:other";
 
 /// Number of programs of the libiscsi suite that run at the same time. Each has its own target,
-/// because some tests reset their target or reserve their logical unit. They mostly wait.
+/// because some tests reset their target or reserve their logical unit. The programs mostly wait.
 const SUITES: usize = 4;
 /// Tests of the libiscsi suite that may fail, each with the reason.
 const MAY_FAIL: &[(&str, &str)] = &[
@@ -44,8 +44,9 @@ const MAY_SKIP: &[&str] = &[
     "WriteSame16.ZeroBlocks",
 ];
 
-/// Test of the libiscsi suite that gets its own volume. It writes zeros to blocks 0 to 255, but
-/// expects zeros in block 256 too. Which tests wrote to a shared volume before depends on timing.
+/// Test of the libiscsi suite that gets its own volume. The test writes zeros to blocks 0 to 255,
+/// but expects zeros in block 256 too. In a shared volume, another test may have written to block
+/// 256, depending on timing.
 const NEEDS_EMPTY_VOLUME: &str = "MultipathIO.CompareAndWrite";
 
 fn serve(dirs: &Dirs) -> Server {
@@ -206,8 +207,8 @@ fn writes_and_reservations_survive_a_kill() {
             assert_eq!(u64::from_le_bytes(data[..8].try_into().unwrap()), *known, "block {at}");
         }
         if round == 1 {
-            // REGISTER with APTPL, so that the server saves the reservation. Then RESERVE, write
-            // exclusive.
+            // Send REGISTER with APTPL, so that the server saves the reservation, then RESERVE for
+            // write exclusive.
             one.run(3, &reserve_out(0, 0), &reserve_data(0, 0x11, true), 0).unwrap().good();
             one.run(3, &reserve_out(1, 1), &reserve_data(0x11, 0, false), 0).unwrap().good();
         }

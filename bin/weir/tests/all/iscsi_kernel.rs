@@ -64,7 +64,7 @@ fn serve(dirs: &Dirs, network: &Network) -> Server {
     Server::start(dirs, "", network.inside(&command))
 }
 
-/// Starts a server with volumes of these sizes; they are the logical units 0, 1 and so on of a
+/// Starts a server with volumes of these sizes, which are the logical units 0, 1 and so on of a
 /// target.
 fn served(dirs: &Dirs, network: &Network, sizes: &[&str]) -> Server {
     dirs.disk("a", 4 * GIB);
@@ -299,7 +299,7 @@ fn units_change_under_a_session(server: &Server, guest: &mut Guest) {
         until_true rescan",
     );
     server.weir("lun remove vms 1 --force").ok();
-    // The read must fail quickly, with status 1. If it hung, the time limit would end it with
+    // The read must fail quickly, with status 1. If the read hung, the time limit would end it with
     // another status.
     let gone = guest.fails(1, "dd if=$TWO of=/dev/null bs=4096 count=1 iflag=direct");
     assert!(gone.contains("error reading"), "{gone}");

@@ -1,5 +1,5 @@
-//! Copies by ROD token between volumes of the real program. Also events that end a token and need
-//! the whole program: rollback, deletion, sharing, restart.
+//! Copies by ROD token between volumes of the real program, and the events that end a token:
+//! writes, rollback, deletion, sharing, restart.
 //!
 //! Not here: tests of each SCSI command (weir-scsi), EXTENDED COPY (`iscsi`).
 //!

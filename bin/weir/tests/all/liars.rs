@@ -78,8 +78,8 @@ impl Bench {
         self.0.file(name)
     }
 
-    /// Returns a `weir bench` command with the target cache `none`, because a liar's NBD export has
-    /// no page cache. The command leaves that out if `words` state a target cache.
+    /// Returns a `weir bench` command. If `words` state no target cache for an NBD export, adds the
+    /// target cache `none`, because a liar has no page cache.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));

@@ -1,5 +1,5 @@
 //! `--memory` limits the memory of the whole process, also with hostile clients and features that
-//! need much memory. Also the eviction of idle clients at the connection limit.
+//! need much memory. At the connection limit, the server evicts idle clients.
 //!
 //! Not here: unit tests of memory budgets and of the connection table (weir-net), single
 //! connections (weir-nbd).

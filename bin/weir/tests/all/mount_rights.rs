@@ -22,7 +22,7 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 /// Id of an entry that names no user.
 const NONE: u32 = u32::MAX;
-/// A user that exists on no machine.
+/// Users that exist on no machine.
 const FRIEND: u32 = 61_234;
 const STRANGER: u32 = 61_235;
 /// A user with an entry in /etc/passwd, which fusermount3 requires.
@@ -35,7 +35,7 @@ fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     [vec![2, 0, 0, 0], entries.iter().flat_map(entry).collect()].concat()
 }
 
-/// An ACL that gives rights to the owner and to one other user.
+/// Returns an ACL that gives rights to the owner and to one other user.
 fn friend_may(rights: u16) -> Vec<u8> {
     acl(&[
         (USER_OBJ, 7, NONE),
@@ -66,7 +66,7 @@ fn for_users(body: impl FnOnce(&Server, &Place) + Send + 'static) {
     });
 }
 
-/// A command that runs a program as a user with a group of the same number.
+/// Returns a command that runs a program as a user with a group of the same number.
 fn as_user(user: u32, program: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     let id = user.to_string();
@@ -104,12 +104,12 @@ fn acls_grant_rights_to_single_users_and_pass_to_new_files() {
         let mut value = [0; 256];
         let bytes = rustix::fs::getxattr(&below, DEFAULT, &mut value).unwrap();
         assert_eq!(value[..bytes], friend_may(6), "directories inherit the default ACL");
-        // The wrong version, and an ACL without the entry of the owner.
+        // Try an ACL with a wrong version, and an ACL without the entry of the owner.
         for wrong in [vec![3, 0, 0, 0], acl(&[(OTHER, 0, NONE)])] {
             let refused = rustix::fs::setxattr(&file, ACCESS, &wrong, XattrFlags::empty());
             assert!(refused.is_err(), "{wrong:?}");
         }
-        // The ACLs are in the pool.
+        // The pool stores the ACLs, so they still apply after an unmount.
         server.weir("unmount tank/home").ok();
         server.weir(&format!("mount tank/home {}", home.text())).ok();
         assert!(can(FRIEND, "-w", &new) && !can(FRIEND, "-r", &file));
@@ -149,7 +149,7 @@ fn quotas_limit_users_also_while_the_filesystem_is_mounted() {
         assert_eq!(of(STRANGER)["used_bytes"], 8 << 20);
         let table = server.weir("filesystem usage tank/home --by user").ok().out;
         assert!(table.contains("4MiB") && !table.contains("group"), "{table}");
-        // The quota is in the pool, and the calls work without a mount.
+        // The pool stores the quota, and the calls work without a mount.
         server.weir("unmount tank/home").ok();
         assert_eq!(of(FRIEND)["quota_bytes"], 4 << 20);
         let again = server.weir(&format!("filesystem quota tank/home --user {FRIEND} 4MiB"));

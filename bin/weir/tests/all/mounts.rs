@@ -152,7 +152,7 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
         let mut value = [0; 16];
         let bytes = rustix::fs::getxattr(&one, "user.kind", &mut value).unwrap();
         assert_eq!(&value[..bytes], b"text");
-        // The smallest time of 64 bits, and nanoseconds before 1970.
+        // Set the smallest time of 64 bits, and times before 1970 with nanoseconds.
         let times = |seconds| Timestamps {
             last_access: Timespec { tv_sec: seconds, tv_nsec: 5 },
             last_modification: Timespec { tv_sec: -2, tv_nsec: 800_000_000 },
@@ -290,7 +290,7 @@ fn files_in_use_keep_a_mount_until_force() {
         assert_eq!(errno(&file.write_all(b"too late").unwrap_err()), 5, "EIO");
         drop(file);
         server.weir("unmount tank/home").fails(code::NOT_FOUND, &["tank/home"]);
-        // Without a directory, the mount goes to the mountpoint.
+        // Without a directory in the command, the server mounts the filesystem at its mountpoint.
         server.weir("mount tank/home").ok();
         assert_eq!(read(&home.at("file")), b"works");
 
@@ -306,7 +306,7 @@ fn files_in_use_keep_a_mount_until_force() {
         server.weir("mount tank/home").ok();
         assert_eq!(read(&home.at("file")), b"works");
 
-        // A stop detaches a mount that is in use, and commits earlier writes.
+        // A stopping server detaches a mount that is in use, and commits earlier writes.
         let mut late = File::create(home.at("late")).unwrap();
         late.write_all(b"before the stop").unwrap();
         let (status, took) = server.stop(Signal::TERM);

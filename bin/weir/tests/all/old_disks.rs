@@ -11,7 +11,7 @@ use crate::common::nbd::Client;
 use crate::common::{Dirs, MIB, code, tool};
 
 // Regression: after one leg had died, the server imported the other leg, which lacked the writes of
-// a day. It did so without `--force`, and exported the old data to its clients.
+// a day. The import needed no `--force`, and clients got the old data.
 #[test]
 fn old_leg_alone_is_imported_only_by_force() {
     let dirs = Dirs::new();

@@ -5,8 +5,8 @@
 //! (failing_disks.rs).
 //!
 //! Invariants: while at most as many disks are damaged as there is parity, all data can be read.
-//! With one more damaged disk, the import fails and names the disks; it never imports a pool that
-//! lacks data.
+//! With one more damaged disk, the import fails and names the disks; the server never imports a
+//! pool that lacks data.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

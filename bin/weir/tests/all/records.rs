@@ -38,8 +38,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The contents that a volume should have. Its methods change the model and the volume in the same
-/// way.
+/// Model of the contents that a volume should have. The methods change the model and the volume in
+/// the same way.
 struct Model {
     content: Vec<u8>,
     rng: Rng,

@@ -2,8 +2,8 @@
 //!
 //! Not here: crashes during these changes (the simulator), layouts that are refused (weir-dataset).
 //!
-//! Invariants: clients get no error; afterwards the pool does not need a removed disk, and a new
-//! disk has all its data.
+//! Invariants: clients get no error; afterwards the pool needs no removed disk, and each new disk
+//! has all data of its leg.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -136,9 +136,9 @@ fn disks_of(server: &Server) -> Vec<(String, String, String)> {
     disks.iter().map(|d| (name(&text(&d["path"])), text(&d["guid"]), text(&d["state"]))).collect()
 }
 
-// Regression: the status advised `pool online` for a disk with a new path. It failed in both ways:
-// given the new path, the pool had "no disk" of that name; given the guid, the server opened the
-// old path.
+// Regression: the status advised `pool online` for a disk with a new path. This command failed in
+// both ways: given the new path, the pool had "no disk" of that name; given the guid, the server
+// opened the old path.
 #[test]
 fn online_accepts_and_records_a_new_path() {
     let dirs = Dirs::new();

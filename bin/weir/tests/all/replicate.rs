@@ -234,7 +234,7 @@ fn replica_follows_through_kills_renames_and_clones() {
 }
 
 // Regression: a run was interrupted after it had released an older snapshot and before it destroyed
-// that snapshot. No later run destroyed it.
+// that snapshot. No later run destroyed the snapshot.
 #[test]
 fn next_run_destroys_a_snapshot_released_by_an_interrupted_one() {
     let mut pair = Pair::new();
@@ -310,8 +310,8 @@ fn bandwidth_is_limited_and_wrong_secrets_are_refused() {
          --secret-file none --every 1h"
     ));
     bad.fails(code::NOT_FOUND, &["none"]);
-    // This port offers only the calls of peers. Other calls do not exist there, even for a caller
-    // with the secret.
+    // This port offers only the calls of peers. Other calls do not exist on this port, even for a
+    // caller with the secret.
     let output = Command::new("curl")
         .args(["-s", "--cacert"])
         .arg(pair.dirs.file("peer.pem"))
@@ -350,8 +350,8 @@ fn peer_call(pair: &Pair, secret: &str, method: &str, path: &str, body: &str) ->
     (status.to_owned(), answer.to_owned())
 }
 
-// Regression: 32 unauthenticated clients on the port for peers blocked replication. They held all
-// slots, before the TLS handshake and again after each 401.
+// Regression: 32 unauthenticated clients on the port for peers blocked replication. These clients
+// held all slots, before the TLS handshake and again after each 401.
 #[test]
 fn unauthenticated_clients_delay_no_replication() {
     let pair = Pair::new();
@@ -363,8 +363,8 @@ fn unauthenticated_clients_delay_no_replication() {
     pair.create("tank/v", "back/v", "--every 1h").ok();
     eventually("it arrives", TIMEOUT, || pair.shown("tank/v")["snapshot"].is_string());
     drop(silent);
-    // The server closes the connection after a wrong secret, so each of the two calls needs its
-    // own.
+    // The server closes the connection after a wrong secret, so each of the two calls needs its own
+    // connection.
     let mut command = Command::new("curl");
     command.args(["-s", "--cacert"]).arg(pair.dirs.file("peer.pem"));
     command.args(["-H", "authorization: Bearer another-secret-altogether"]);
@@ -478,8 +478,8 @@ fn peer_changes_only_its_own_objects() {
     back.weir("snapshot list back/p@repl-own").ok();
     assert!(!back.weir("volume show back/half --json").json()["receiving"].is_null());
 
-    // A peer may change the volumes that it has sent. It may not change what users created in them,
-    // such as their snapshots.
+    // A peer may change the volumes that it has sent. A peer may not change objects of users in
+    // these volumes, such as snapshots.
     source.weir("volume create tank/v --size 8MiB").ok();
     write(source, "tank/v", &mut rng, 4);
     pair.create("tank/v", "back/v", "--every 1h").ok();
@@ -673,7 +673,7 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert_eq!(names(pair.back(), "back/v"), [format!("back/v@{last}")], "the snapshot stays");
 
     // Even if the other server is down, the replication is deleted, and the output reports the
-    // holds that remain there.
+    // holds that remain on that server.
     pair.back.take().unwrap().stop_clean();
     let last = pair.shown("tank/w")["snapshot"].as_str().unwrap().to_owned();
     let gone = pair.source().weir("replicate delete tank/w").ok();
@@ -685,8 +685,8 @@ fn deleted_replication_releases_its_holds_on_both_servers() {
     assert!(holds(pair.back(), "back/w").is_empty());
 }
 
-// Regression: a receiver accepts three streams of one server at the same time. Runs beyond that
-// failed, and were retried with growing delays.
+// Regression: a receiver accepts three streams of one server at the same time. Runs above this
+// limit failed, and were retried with growing delays.
 #[test]
 fn replications_beyond_the_stream_limit_wait() {
     let pair = Pair::new();

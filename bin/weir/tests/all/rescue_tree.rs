@@ -89,8 +89,9 @@ fn assert_same(a: &Path, b: &Path) {
     }
 }
 
-/// Creates a filesystem on these disks with the tree of [`populate`] and kills the server. Then the
-/// tree is in the log, or in committed segments if a snapshot is taken before.
+/// Creates a filesystem on these disks with the tree of [`populate`] and kills the server.
+/// Afterwards the tree is in the log, or in committed segments if a snapshot was taken before the
+/// kill.
 fn killed(dirs: &Dirs, layout: &str, disks: &[&str], takes_snapshot: bool) {
     for name in disks {
         dirs.disk(name, GIB);

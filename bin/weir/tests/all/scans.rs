@@ -70,7 +70,7 @@ fn finished_scrub_is_shown_after_a_restart() {
 fn paused_scrub_stays_paused_and_resumes_at_its_place() {
     let dirs = Dirs::new();
     let server = filled(&dirs);
-    // The scrub may finish before the pause takes effect. Then start it again.
+    // If the scrub finishes before the pause takes effect, start it again.
     eventually("it is paused", TIMEOUT, || {
         server.weir("pool scrub tank").ok();
         server.weir("pool scrub --pause tank").code == Some(0)

@@ -46,7 +46,7 @@ impl Pair {
         self.back.as_ref().unwrap()
     }
 
-    /// Kills the source server, or the receiving one; [`Self::revive`] starts it again.
+    /// Kills the source server, or the receiving one; [`Self::revive`] starts the server again.
     fn kill(&mut self, source: bool) {
         if source {
             self.source.take().unwrap().kill();

@@ -16,10 +16,10 @@ use crate::liars::{Bench, KNEE, MS, NO, PROFILE, open};
 use crate::lies::{FLUSHES, Lie, NO_VERIFICATION};
 use serde_json::Value;
 
-/// Maximum number of attempts. At least one of them must give the expected verdict.
+/// Maximum number of attempts. At least one attempt must give the expected verdict.
 const GOES_MAX: usize = 5;
 
-/// A disk whose timing is wrong for some time. Its row has one long run, and any finding causes
+/// A disk whose timing is wrong for some time. The row has one long run, and any finding causes
 /// exit code 1. Disks with a latency of milliseconds are not verified, because the verification of
 /// all blocks would take longer than the run.
 const TIME: Lie = Lie {

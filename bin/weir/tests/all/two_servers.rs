@@ -1,6 +1,6 @@
-//! Two servers and one disk: while the first server uses the disk, the second one is refused. It
-//! finds the lock on the file behind a loop device or, if it cannot see the lock, the owner slot in
-//! the labels.
+//! Two servers and one disk: while the first server uses the disk, the second one is refused. The
+//! second server finds the lock on the file behind a loop device or, if it cannot see the lock, the
+//! owner slot in the labels.
 //!
 //! Not here: two machines (the simulator has two hosts with one disk), locks within one process.
 //!

@@ -364,7 +364,7 @@ fn wrong_word_is_refused_with_the_right_command() {
     for (line, exit, words, next) in WALKS {
         server.weir(line).fails(*exit, &["weir: ", words, next]);
     }
-    // Refused calls are events, but no warnings.
+    // Refused calls cause events, but no warnings.
     let warnings = server.weir("events --level warning").ok().out;
     assert!(!warnings.contains(", by "), "{warnings}");
     let events = server.weir("events").ok().out;
@@ -383,8 +383,8 @@ fn wrong_word_is_refused_with_the_right_command() {
 /// Mistakes of a new user, each with the exit code, a text in the error, and the recommended
 /// command. Words in upper case, such as `TARGET`, are placeholders.
 const MISTAKES: &[(&str, i32, &str, &str)] = &[
-    // Misspelled names, first those with the wrong case. Never recommend a command that removes
-    // another object.
+    // Misspelled names, first names in the wrong case. The error must never recommend a command
+    // that removes another object.
     (
         "volume destroy --yes tank/vm99",
         code::NOT_FOUND,

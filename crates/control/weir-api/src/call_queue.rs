@@ -3,7 +3,8 @@
 //! Limits of connections are in `slots`, memory limits of responses are in `answers`.
 //!
 //! A call takes its permit after the server has received the whole request. While the call waits
-//! for its permit, its connection can be evicted: the server responds with 503 and does not run it.
+//! for its permit, its connection can be evicted: the server responds with 503 and does not run the
+//! call.
 //!
 //! Invariants:
 //! - one caller has at most [`TOKEN_CALLS_MAX`] permits;

@@ -343,7 +343,7 @@ fn of_session(operation: &Operation, session: String, body: Bytes) -> Outgoing {
     Outgoing { method: operation.method.clone(), path, body, content: PART_TYPE }
 }
 
-/// The field `next` of a page. The client reads it without the type of the list.
+/// The field `next` of a page. The client reads this field without the type of the list.
 #[derive(Deserialize)]
 struct Continued {
     #[serde(default)]

@@ -3,8 +3,8 @@
 //! `client` and `peer::link` make the connections and the requests.
 //!
 //! Invariants:
-//! - the client sends a request again only if no byte of it was sent before. Otherwise the call may
-//!   have run, and only the caller can decide whether it may run twice;
+//! - the client sends a request again only if no byte of the request was sent before. Otherwise the
+//!   call may have run, and only the caller can decide whether the call may run twice;
 //! - a connection that its server is about to close is not reused.
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Checks of every HTTP request before its handler runs, and the common form of error responses.
 //!
 //! Checks of the fields of a request are in `types`. A browser on this machine can send cross-site
-//! requests: `check_host`, `check_origin` and `check_content` refuse them. A page of another site
-//! cannot set the header with a token, and there are no cookies.
+//! requests: `check_host`, `check_origin` and `check_content` refuse these requests. A page of
+//! another site cannot set the header with a token, and there are no cookies.
 //!
 //! Invariants:
 //! - a handler gets a complete body of bounded size, and only from an authenticated caller;
@@ -224,8 +224,8 @@ async fn read_and_run(
             Admitted::No => return too_many(),
         },
     };
-    // This is the last check that can refuse the call. If it passes, the call runs and gets its
-    // response.
+    // This is the last check that can refuse the call. If the check passes, the call runs and gets
+    // its response.
     if is_leaving() {
         return too_many();
     }
@@ -311,8 +311,9 @@ impl Drop for PeerShare {
     }
 }
 
-/// Refuses a request with a host name that is not ours. DNS rebinding leads a browser to this
-/// server under such a name: the owner of the name sets its address to the address of this server.
+/// Refuses a request whose host name is not a name of this server. A browser sends such a request
+/// after DNS rebinding: the owner of a foreign name sets the name's address to the address of this
+/// server.
 fn check_host(hosts: &HostRule, request: &Request) -> Result<(), Box<Response>> {
     let mut headers = request.headers().get_all(HOST).iter();
     let host = match (headers.next(), headers.next()) {

@@ -12,8 +12,8 @@ pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Maximum response that a client reads: enough for thousands of volumes.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Time after which the server closes a connection that has not sent a complete request header. It
-/// also applies to idle connections.
+/// Time after which the server closes a connection that has not sent a complete request header. The
+/// limit also applies to idle connections.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum time to receive a request body. Bodies are small, and clients are usually in the same
@@ -75,7 +75,7 @@ pub const ANSWER_GIVES_WAY: Duration = Duration::from_secs(5);
 /// the connection.
 pub const STALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Time in which the client of a sent stream must read [`STALL_BYTES`]. It is longer than
+/// Time in which the client of a sent stream must read [`STALL_BYTES`]. This time is longer than
 /// [`STALL_LIMIT`], because the client may pause, for example while its output pipe is full.
 pub const STREAM_STALL_LIMIT: Duration = Duration::from_mins(2);
 
@@ -107,7 +107,7 @@ pub const CALL_WAIT: Duration = Duration::from_secs(10);
 pub const EVENT_WAITS_OF_ONE_MAX: usize = 8;
 
 /// Maximum number of snapshots and ranges in one call: as many as a large pool has volumes. The
-/// server compares each of them with all others.
+/// server compares each entry with all others.
 pub const SNAPSHOT_NAMES_MAX: usize = 4096;
 
 /// Maximum number of paths in one search for pools. Each path is a directory to read, or a disk.
@@ -164,9 +164,10 @@ pub const PEERS_MAX: usize = 32;
 /// replications. The remaining connections are for other servers.
 pub const PEER_SHARE_MAX: usize = 16;
 
-/// Maximum connections of unauthenticated peers. They have separate slots, so that they delay no
-/// replication. Such a connection ends at its first refused request, when a new connection evicts
-/// it, or if its TLS handshake or its first request takes longer than [`HEADER_TIMEOUT`].
+/// Maximum connections of unauthenticated peers. Unauthenticated peers have separate slots, so that
+/// they delay no replication. Such a connection ends at its first refused request, when a new
+/// connection evicts it, or if its TLS handshake or its first request takes longer than
+/// [`HEADER_TIMEOUT`].
 pub const PEER_UNAUTHENTICATED_MAX: usize = 32;
 
 /// Maximum connections of unauthenticated peers at one address.
@@ -202,7 +203,8 @@ pub const THROTTLE_DELAY_MIN: Duration = Duration::from_millis(250);
 /// response.
 pub const THROTTLE_DELAY_MAX: Duration = Duration::from_secs(8);
 
-/// Time after the last wrong token of a sender after which its delay starts at the minimum again.
+/// If a sender sends no wrong token for this time, the delay of its responses starts at the minimum
+/// again.
 pub const THROTTLE_RESET: Duration = Duration::from_mins(15);
 
 /// Maximum length of the path of a denied call in an event; longer paths are cut.
@@ -213,6 +215,7 @@ pub const NOTED_PATH_CHARS_MAX: usize = 200;
 pub const THROTTLE_ENTRIES_MAX: usize = 1024;
 
 /// Maximum number of delayed responses to wrong tokens at the same time, of all senders together: a
-/// small part of [`CONNECTIONS_MAX`]. Further responses are not delayed. This is safe, because the
-/// 256 random bits of a token cannot be guessed; the delay only limits log output.
+/// small part of [`CONNECTIONS_MAX`]. Further responses are not delayed. A response without a delay
+/// is safe, because the 256 random bits of a token cannot be guessed; the delay only limits log
+/// output.
 pub const THROTTLED_MAX: usize = 8;

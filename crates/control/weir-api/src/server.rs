@@ -241,8 +241,8 @@ async fn accept_all(
     }
 }
 
-/// Waits before the next accept: if the process has no free descriptor, connections must close
-/// first.
+/// Waits before the next accept. If the process has no free descriptor, connections must close
+/// before it can accept another.
 pub(crate) async fn not_accepted(error: &io::Error) {
     static TOLD: LogLimiter<()> = LogLimiter::new(LINES_INTERVAL);
     if let Some(more) = TOLD.pass(()) {
@@ -302,8 +302,8 @@ pub(crate) async fn hold_slot(request: Request, next: Next) -> Response {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if answer.body().size_hint().exact().is_some() {
-        // The complete response is in memory. `Watched` reports to the slot when the kernel has all
-        // of it.
+        // The complete response is in memory. `Watched` reports to the slot when the kernel has the
+        // whole response.
         return answer;
     }
     let (parts, body) = answer.into_parts();

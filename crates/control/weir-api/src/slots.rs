@@ -1,13 +1,13 @@
 //! Connection table of one listener: limits by owner, eviction, and the queue for a slot.
 //!
 //! `server` serves connections, `call_queue` limits calls. If no slot is free, a new connection
-//! evicts one without progress, in the order of [`Phase`]; one of its own owner (address or user)
-//! if this owner has its maximum. Otherwise it waits in the queue, unread.
+//! evicts one without progress, in the order of [`Phase`]. An owner (address or user) with its
+//! maximum evicts one of its own. Otherwise the new connection waits in the queue, unread.
 //!
 //! Invariants:
 //! - the queue has at most [`WAITING_MAX`] connections, including connections that receive a 503;
-//! - at most [`SlotLimits::all`] connections have a slot, and [`SlotLimits::of_root`] more of root;
-//!   at most [`SlotLimits::of_one`] of these are from one other owner;
+//! - at most [`SlotLimits::all`] connections have a slot, and root can have [`SlotLimits::of_root`]
+//!   more; each other owner has at most [`SlotLimits::of_one`];
 //! - a running call is never interrupted; its connection is evicted only after the response was
 //!   sent, or if the client reads nothing of the response for [`ANSWER_GIVES_WAY`].
 
@@ -77,8 +77,8 @@ pub(crate) async fn within(taken: Taken, task: impl Future<Output = ()>) {
 /// Owner of a connection. A limit for each owner counts the slots of all its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SlotOwner {
-    /// An IP address. For IPv6 it is the /64 network, because one machine can use all addresses of
-    /// its network.
+    /// An IP address. For IPv6 the address is the /64 network, because one machine can use all
+    /// addresses of its network.
     Address(IpAddr),
     /// Root, or the user of the server, on a unix socket.
     Root,
@@ -188,8 +188,9 @@ impl Slot {
         self.enter(if receives { Phase::Body } else { Phase::Busy });
     }
 
-    /// Waits until the call must finish early because another connection needs the slot. This
-    /// happens only while the call receives its body or waits ([`Slot::polls`], [`Slot::queues`]).
+    /// Waits until the call must finish early because another connection needs the slot. The call
+    /// must finish early only while it receives its body or waits ([`Slot::polls`],
+    /// [`Slot::queues`]).
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
@@ -207,7 +208,8 @@ impl Slot {
         Yields(Arc::clone(self))
     }
 
-    /// True if the connection is being evicted. It closes after the next response at the latest.
+    /// True if the connection is being evicted. The connection closes after the next response at
+    /// the latest.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.lock().phase == Phase::Leaving
     }
@@ -402,8 +404,8 @@ pub(crate) struct Waiting {
     entered: oneshot::Receiver<()>,
 }
 
-/// A connection that got no slot within [`SLOT_WAIT`]. It counts against the limits of the queue
-/// until this value is dropped, so keep the value while the 503 is sent.
+/// A connection that got no slot within [`SLOT_WAIT`]. The connection counts against the limits of
+/// the queue until this value is dropped, so keep the value while the 503 is sent.
 pub(crate) struct TimedOut {
     slots: Arc<Slots>,
     who: SlotOwner,

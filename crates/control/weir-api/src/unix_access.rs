@@ -1,4 +1,5 @@
-//! Peer credentials of unix sockets: identifies the user at the other end, and gives it its rights.
+//! Peer credentials of unix sockets: identifies the user at the other end, and gives this user its
+//! rights.
 //!
 //! Tokens are in `token`, authorization of calls is in `authorization`.
 //!
@@ -75,8 +76,8 @@ impl UnixAccess {
 }
 
 /// True if a process has the group as a supplementary group. This is a second check, after the
-/// kernel has checked the permissions of the socket. For a process in another container the result
-/// is false, because `/proc` does not show it, so only its primary group counts.
+/// kernel has checked the permissions of the socket. `/proc` does not show a process of another
+/// container: its result is false, so only its primary group counts.
 fn is_member(pid: Option<i32>, uid: u32, group: u32) -> bool {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return false };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The byte stream of a management connection. It checks that the client reads its responses.
+//! The byte stream of a management connection, with a check that the client reads its responses.
 //!
 //! `slots` evicts connections without progress; `server` speaks HTTP over this stream.
 //!

@@ -40,9 +40,8 @@ impl ActiveExport {
 #[derive(Default)]
 pub struct Registry {
     offered: RwLock<BTreeMap<String, ActiveExport>>,
-    /// Addresses that may connect to the server over TCP, if it has no allow list of its own: the
-    /// union of the exports' lists. In this case an export without a list is hidden from all TCP
-    /// clients.
+    /// Addresses that may connect over TCP to a server without an allow list of its own: the union
+    /// of the exports' lists. In this case an export without a list is hidden from all TCP clients.
     named: Option<LiveAllowList>,
 }
 

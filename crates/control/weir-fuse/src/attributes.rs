@@ -114,7 +114,7 @@ mod tests {
             };
             assert_eq!(expected, i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
         }
-        // As fuser decodes -2 s and 800 ms.
+        // fuser decodes -2 s and 800 ms to this time.
         let decoded = UNIX_EPOCH - Duration::new(2, 800_000_000);
         let requested = TimeStamp { seconds: -2, nanos: 800_000_000 };
         assert_eq!(requested_time(decoded), requested);

@@ -29,7 +29,7 @@ pub(crate) fn errno(error: &FsError) -> Errno {
         FsError::TooManyOpens => Errno::ENFILE,
         FsError::Full(_) => Errno::ENOSPC,
         FsError::Dataset(error) => of_dataset(error),
-        // A damaged inode, and errors of newer versions of weir-fs.
+        // EIO covers damaged inodes, and errors of newer versions of weir-fs.
         _ => Errno::EIO,
     }
 }

@@ -37,7 +37,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// The kind that the API maps to its own codes.
+    /// Returns the kind that the API maps to its own codes.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Open(FsError::Dataset(error)) => error.kind(),

@@ -80,7 +80,7 @@ fn example(path: &[String]) -> Option<Vec<String>> {
 }
 
 /// Returns the command with a placeholder in front of its only argument, if the form of that
-/// argument shows that it belongs second: `target allow iqn...`, `lun add tank/vm1`.
+/// argument shows that it is the second one: `target allow iqn...`, `lun add tank/vm1`.
 fn with_first(level: &Command, path: &[String], command: &[String]) -> Option<Vec<String>> {
     let given = arguments(level, command, path.len());
     let [only] = given.as_slice() else { return None };

@@ -10,8 +10,8 @@ use clap::{Command, Error};
 /// Options that take a value and may stand before a command.
 pub(crate) const WITH_VALUE: [&str; 3] = ["--api", "--ca", "--timeout"];
 
-/// Function that returns the grammar. It is called only after an error, because building the
-/// grammar is slow.
+/// Function that returns the grammar, called only after an error, because building the grammar is
+/// slow.
 static GRAMMAR: OnceLock<fn() -> Command> = OnceLock::new();
 
 /// Sets the function that returns the grammar. Call this once, before any other function of this

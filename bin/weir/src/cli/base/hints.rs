@@ -340,8 +340,8 @@ fn of_noun(
         }
     }
     // The second word is not a verb of this noun but a noun or a command itself, such as "volume
-    // snapshot tank/vm1@a", "pool volume list" or "pool events". Suggest nothing if it is a verb of
-    // other nouns only: the suggestion could destroy an object of another kind.
+    // snapshot tank/vm1@a", "pool volume list" or "pool events". Suggest nothing for a word that is
+    // only a verb of other nouns: the suggestion could destroy an object of another kind.
     let singular = verb.strip_suffix('s').unwrap_or(verb);
     if [verb.as_str(), singular].iter().any(|word| grammar.find_subcommand(word).is_some()) {
         let others = meant(grammar, words, depth + 1);
@@ -375,8 +375,9 @@ fn is_own_name(words: &[String]) -> bool {
     names::volume(volume).is_ok() && names::snapshot(&format!("{volume}@{own}")).is_ok()
 }
 
-/// Returns the commands whose verb is `verb` or a synonym of it. If `rest` names an object, they
-/// have the noun of this object. Otherwise there is one command for each noun that has the verb.
+/// Returns the commands whose verb is `verb` or a synonym of it. If `rest` names an object, the
+/// commands have the noun of this object. Otherwise there is one command for each noun that has the
+/// verb.
 fn of_object(grammar: &Command, verb: &str, rest: &[String]) -> Vec<Vec<String>> {
     let synonyms = VERBS.iter().filter(|(word, _)| *word == verb).flat_map(|(_, verbs)| *verbs);
     let verbs: Vec<&str> = std::iter::once(verb).chain(synonyms.copied()).collect();

@@ -1,6 +1,6 @@
 //! Options of the verbs that delete an export or a logical unit, which clients may still use.
 //!
-//! Not here: whether clients use it (the server finds out).
+//! Not here: the check for connected clients, which the server makes.
 //!
 //! Invariant: without `--force` no client is disconnected.
 

@@ -51,7 +51,8 @@ pub(crate) fn print(text: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Writes a message to standard error. Ignores a failure: there is no other way to report it.
+/// Writes a message to standard error. Ignores a failure, because the program has no other way to
+/// report it.
 pub(crate) fn say(text: &str) {
     drop(writeln!(io::stderr().lock(), "{text}"));
 }
@@ -71,8 +72,8 @@ pub(crate) fn error(error: &ApiError, as_json: bool) {
 }
 
 /// Returns the command that the user should type next. If the error has only the general action of
-/// its kind, which says less than the message, this is a list command for a missing object, and
-/// nothing for an invalid request.
+/// its kind, the message says more: returns a list command for a missing object, and nothing for an
+/// invalid request.
 fn exact(error: &ApiError) -> Option<String> {
     if error.action != advice(error.kind) {
         return Some(error.action.clone());

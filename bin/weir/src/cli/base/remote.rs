@@ -2,8 +2,8 @@
 //!
 //! Not here: the connection (`session`), the commands (`args`).
 //!
-//! Invariant: an option has the same meaning before and after the verb. If it is given several
-//! times, the last one counts.
+//! Invariant: an option has the same meaning before and after the verb. If an option is given
+//! several times, the last value counts.
 
 use std::path::PathBuf;
 
@@ -48,8 +48,8 @@ pub(crate) struct RemoteWithoutCa {
     timeout: Option<u64>,
 }
 
-/// The flags of [`Remote`] in front of the noun. They are not global flags of clap, because `serve`
-/// has an `--api` of its own.
+/// The flags of [`Remote`] in front of the noun. These flags are not global in clap, because
+/// `serve` has an `--api` of its own.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RootRemote {
     /// Address of the server; also from the environment variable WEIR_API

@@ -30,7 +30,7 @@ use crate::cli::base::{output, typed};
 /// every user of the machine can see the arguments of a process.
 const TOKEN_FILE_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// Environment variable with the token itself. It is used if [`TOKEN_FILE_VARIABLE`] is not set.
+/// Environment variable with the token itself, used if [`TOKEN_FILE_VARIABLE`] is not set.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
 /// Environment variable with the path of a file with CA certificates.
@@ -221,8 +221,8 @@ impl Session {
     fn with_nearest(&self, error: ApiError) -> ApiError {
         match error.kind {
             ErrorKind::NotFound => self.with_name(error),
-            // The server's socket is closed to this user: this error has an action that starts with
-            // these words.
+            // The user may not open the server's socket: the action of this error starts with these
+            // words.
             ErrorKind::Permission if error.action.starts_with("run it as root") => {
                 let has_group = |text: String| text.lines().any(|line| line.starts_with("weir:"));
                 if std::fs::read_to_string("/etc/group").is_ok_and(has_group) {

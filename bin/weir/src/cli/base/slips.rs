@@ -30,8 +30,8 @@ const OPTIONS: [(&[&str], &str, &[&str], &str); 9] = [
 
 const SECRET: &str = "a secret is read from a file, because other users can see the command line";
 
-/// Explains a command line that the grammar refuses. `wrong` is the argument at which the grammar
-/// refuses it.
+/// Explains a command line that the grammar refuses. `wrong` is the argument that the grammar
+/// refuses.
 pub(crate) fn explained(words: &[String], wrong: Option<&str>) -> Option<Explained> {
     let texts: Vec<&str> = words.iter().map(String::as_str).collect();
     of_tools(&texts).or_else(|| of_commands(&texts, wrong)).or_else(|| of_options(&texts))
@@ -138,7 +138,7 @@ fn no_trim(pool: Option<&str>) -> Option<Explained> {
     Some((message.to_owned(), format!("at the client: fstrim -av; to see the space: {status}")))
 }
 
-/// Explains a command for Ceph's block devices (rbd). There, a size without a unit is in MiB.
+/// Explains a command of rbd, for Ceph's block devices. In rbd, a size without a unit is in MiB.
 fn rbd(words: &[&str]) -> Option<Explained> {
     let message = "an RBD image is a volume here";
     let (verb, rest) = words.split_first().unwrap_or((&"ls", &[]));
@@ -350,8 +350,8 @@ fn negative(words: &[&str], wrong: &str) -> Option<Explained> {
     said(&error.to_string(), &command)
 }
 
-/// Explains options of other tools. If the value of an option is a secret, the next command takes a
-/// file with the secret instead.
+/// Explains options of other tools. If the value of an option is a secret, the suggested command
+/// has an option for a file with the secret instead.
 fn of_options(words: &[&str]) -> Option<Explained> {
     let known = |word: &str| {
         let name = word.split('=').next().unwrap_or_default();

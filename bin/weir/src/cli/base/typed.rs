@@ -13,8 +13,8 @@ use weir_api::ApiError;
 use crate::cli::base::grammar::parses;
 use crate::cli::base::{grammar, output};
 
-/// Options that skip a question or a check. A suggested command never contains them, so the user
-/// must decide about them again.
+/// Options that skip a question or a check. A suggested command never contains these options, so
+/// the user must decide again about each.
 const SKIPS: [&str; 4] = ["-y", "--yes", "-f", "--force"];
 
 /// Verbs that remove data, objects or access rights.

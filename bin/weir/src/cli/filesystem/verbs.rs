@@ -3,7 +3,7 @@
 //! Not here: mounts (`mount`). The commands for snapshots, clones and properties of volumes also
 //! accept filesystems.
 //!
-//! Invariant: each verb makes one call; it checks arguments before the call where that is possible.
+//! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
 use clap::Subcommand;
 use weir_api::ApiError;

@@ -61,7 +61,7 @@ fn rescue_skips_a_tree_that_repeats_one_node() {
     assert_eq!(look(&disks, folder.path()), 4);
 }
 
-/// Regression: a rescue failed because of a wrong counter, which it does not even need.
+/// Regression: a rescue failed because of a wrong counter, although a rescue needs no counters.
 #[test]
 fn rescue_ignores_impossible_counters() {
     /// Offset of the used-blocks counter in a directory entry.

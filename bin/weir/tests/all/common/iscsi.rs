@@ -1,5 +1,5 @@
-//! An iSCSI initiator, written from RFC 7143 independently of the code under test. It sends
-//! the data of each command as immediate data. [`Initiator::run`] runs one command at a time;
+//! An iSCSI initiator, written from RFC 7143 independently of the code under test. The initiator
+//! sends the data of each command as immediate data. [`Initiator::run`] runs one command at a time;
 //! [`Initiator::send_commands`] and [`Initiator::answer`] are for several commands in flight.
 //!
 //! Not here: recovery from protocol errors; a protocol error fails the test.

@@ -1,5 +1,5 @@
 //! A disk for tests of `weir bench`, in this process, whose behaviour is known: a liar, which
-//! returns wrong data or wrong timing, or an honest disk. It is an NBD export, or a file that
+//! returns wrong data or wrong timing, or an honest disk. The disk is an NBD export, or a file that
 //! nbdfuse mounts from that export.
 //!
 //! Not here: the expected verdicts (liars, steady), the protocol (nbd), the mount (file). A real
@@ -20,7 +20,7 @@ pub(crate) use file::Mount;
 /// Size of the disk in bytes.
 pub(crate) const BYTES: usize = 8 << 20;
 
-/// Error numbers of NBD. They equal those of Linux.
+/// Error numbers of NBD, equal to the error numbers of Linux.
 pub(crate) const EIO: u32 = 5;
 pub(crate) const ENOSPC: u32 = 28;
 
@@ -46,7 +46,8 @@ pub(crate) struct Op {
     /// Number of this operation among the operations of its kind, counted from 1 after the end of
     /// the fill; 0 during the fill.
     pub(crate) number: u64,
-    /// Time since the load started, which is the first read after the [`PROBE_READS`]; 0 before.
+    /// Time since the first read after the [`PROBE_READS`], which starts the load; 0 before that
+    /// read.
     pub(crate) since: Duration,
     /// Number of other operations in flight.
     pub(crate) in_flight: usize,

@@ -7,7 +7,7 @@
 //! - only one connection changes a block, and only one change at a time, so the changes of a block
 //!   have an order;
 //! - every change has a unique tag in its content, so the content of a block identifies the change;
-//! - the model counts up one number: for each request before it is sent, and for each reply after
+//! - the model increments one number: for each request before it is sent, and for each reply after
 //!   it was read. If the number of a reply is lower than the number of a request, the server
 //!   completed that reply's change before it got the request.
 
@@ -184,7 +184,7 @@ struct Worker {
     sent: HashMap<u64, Sent>,
 }
 
-/// Starts a load on the blocks in `range`. It runs until its connection breaks or the server
+/// Starts a load on the blocks in `range`. The load runs until its connection breaks or the server
 /// refuses a request.
 pub(crate) fn start(
     socket: &Path,
@@ -261,8 +261,8 @@ impl Worker {
         }
     }
 
-    /// Compares the reply to a read with the model. After another reply, updates the model: a
-    /// change is acknowledged, and a flush or FUA makes changes durable.
+    /// Compares the reply to a read with the model. The reply to any other request updates the
+    /// model: a change is acknowledged, and a flush or FUA makes changes durable.
     fn settle(&self, sent: &Sent, data: &[u8]) {
         let mut model = self.model.lock().unwrap();
         let now = model.tick();

@@ -266,8 +266,8 @@ impl Server {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Sends a signal and waits until the process ends. Returns its exit status and the time until
-    /// then.
+    /// Sends a signal and waits until the process ends. Returns its exit status and the time that
+    /// the process took to end.
     pub(crate) fn stop(mut self, signal: Signal) -> (ExitStatus, Duration) {
         let start = Instant::now();
         self.signal(signal);

@@ -107,7 +107,7 @@ impl Client {
         Ok(Self { stream, cookie: 0, reads: HashMap::new(), size_bytes })
     }
 
-    /// Sends a request without waiting for the reply. The request names `len` as its length, also
+    /// Sends a request without waiting for the reply. The request names `len` as its length, even
     /// if `data` has another length.
     pub(crate) fn send(
         &mut self,

@@ -3,9 +3,9 @@
 //! Not here: the programs that use the network.
 //!
 //! Invariants:
-//! - the network namespace has no name, so the networks of two tests are separate. It ends with the
-//!   process that holds it: when its guard is dropped, or when the test program ends for any
-//!   reason;
+//! - the network namespace has no name, so the networks of two tests are separate. The namespace
+//!   ends with the process that holds it: when the guard is dropped, or when the test program ends
+//!   for any reason;
 //! - if the machine does not allow the namespace, the test fails and names the missing permission.
 
 use std::io::{BufRead, BufReader};
@@ -37,8 +37,8 @@ impl Network {
     pub(crate) fn new() -> Self {
         let tun = Path::new("/dev/net/tun");
         assert!(tun.exists(), "this test needs tap devices, and {} is missing", tun.display());
-        // Require root and use no user namespace: in one, the guest's setuid program `mount` would
-        // not belong to root and would fail.
+        // Require root and use no user namespace: in a user namespace, the guest's setuid program
+        // `mount` would not belong to root and would fail.
         assert!(is_root(), "this test needs root, to make a network and to boot a guest");
         let mut command = Command::new("unshare");
         // When this program ends, the input of `cat` ends, so `cat` and the namespace end too.
@@ -62,7 +62,8 @@ impl Network {
     }
 
     /// Returns a command that runs inside the namespace. `nsenter` and `setpriv` replace themselves
-    /// by the program, so the child process is the program itself. It ends when this thread ends.
+    /// by the program, so the child process is the program itself. The program ends when this
+    /// thread ends.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--target={}", self.holder.id())).arg("--net");

@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use super::{Dirs, Server, is_root};
 
-/// A small file system in RAM that only the processes of this test see. Dropping this unmounts it.
+/// A small file system in RAM that only the processes of this test see. Dropping the `Room`
+/// unmounts the file system.
 pub(crate) struct Room {
     holder: Child,
     path: PathBuf,

@@ -2,9 +2,9 @@
 //!
 //! Not here: the steps that the tests run in the guest.
 //!
-//! The root file system of the guest is a copy-on-write view of this machine's, so the guest has
-//! all tools of this machine and changes nothing. A step is a script that runs in the guest between
-//! actions of the test. Guest and test share a folder of this machine.
+//! The root file system of the guest is a copy-on-write view of this machine's root, so the guest
+//! has all tools of this machine and changes nothing. A step is a script that runs in the guest
+//! between actions of the test. Guest and test share a folder of this machine.
 //!
 //! Invariants:
 //! - every wait has a time limit: each step has one in the guest, and a longer one in the test;
@@ -22,7 +22,7 @@ use super::network::{Network, SUBNETS, TAP};
 /// Paths of the kernel and its modules in Debian's package user-mode-linux.
 const KERNEL: &str = "/usr/bin/linux.uml";
 const MODULES: &str = "/usr/lib/uml/modules";
-/// Memory of the guest. It includes the files that the guest has changed.
+/// Memory of the guest, including the files that the guest has changed.
 const MEMORY_MIB: u64 = 384;
 /// Time limit of a boot. A boot takes five seconds, or longer while this machine is busy.
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
@@ -60,9 +60,9 @@ impl Guest {
         let set = format!("shared={} modules={MODULES} addresses='{addresses}'", at(""));
         write_program(&shared.path().join("init"), &format!("#!/bin/bash\n{set}\n{INIT}"));
         // The kernel runs each process of the guest as a process of this machine. All of them are
-        // in a PID namespace and end with its first process. That process is a shell, because the
-        // guest's kernel could not be: it ends itself by signals, which the first process of a
-        // namespace does not receive.
+        // in a PID namespace and end with its first process. That process is a shell. The guest's
+        // kernel cannot be the first process, because it ends itself by signals, which the first
+        // process of a namespace does not receive.
         let mut command = network.command("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", "\"$@\"; exit $?", "sh", KERNEL, "rootfstype=hostfs"]);

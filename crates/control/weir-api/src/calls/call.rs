@@ -1,7 +1,7 @@
 //! A management call: a row of the table of calls, a request, an answer and a handler.
 //!
 //! The rows are in `table`. The server implements [`Handle`] with the engine. `path` and `shape`
-//! decide where a field of a request is in HTTP.
+//! decide where a field of a call is in the HTTP request.
 //!
 //! Invariants:
 //! - a changing call may be repeated: if the requested state already exists, the answer is

@@ -3,7 +3,7 @@
 //! `shape` reads the fields in the query and in the body of a request, `client` writes them.
 //!
 //! Invariant: a path that [`Path::fill`] fills matches the [`Path::route`] of the same template, so
-//! the server finds it.
+//! the server finds the call.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};

@@ -8,8 +8,8 @@
 //! - an absent server, or a connection that transfers nothing, is detected within the client's
 //!   timeout;
 //! - if the connection breaks, the download asks the server over a second connection for the error
-//!   that ended the stream. It returns this error, or the connection error if the server reports
-//!   none.
+//!   that ended the stream. The download returns this error, or the connection error if the server
+//!   reports none.
 
 use tokio::time::Instant;
 use weir_base::ErrorKind;

@@ -166,7 +166,8 @@ where
     finished.take()
 }
 
-/// Returns the status and the JSON of a response. Of a list, it contains only the requested page.
+/// Returns the status and the JSON of a response. The response to a list call contains only the
+/// requested page.
 pub(super) fn write<C: Call>(mut answer: C::Answer, page: &Page) -> Answered {
     if C::Answer::ENTRIES.is_some() && !is_whole_list(page) {
         answer = answer.page(page)?;
@@ -255,8 +256,8 @@ fn page(query: &[(String, String)]) -> Result<Page, ApiError> {
     Ok(Page { after: value("after"), limit: value("limit").map(number).transpose()? })
 }
 
-/// True if the response must contain the whole list: if the caller is a server that replicates to
-/// this one and has an earlier version, which does not support pages.
+/// True if the response must contain the whole list, because the caller is a peer with an earlier
+/// version, which does not support pages.
 fn is_whole_list(page: &Page) -> bool {
     page.after.is_none() && page.limit.is_none() && caller::current().peer().is_some()
 }

@@ -96,7 +96,7 @@ mod tests {
             assert!(take(account).await.is_none(), "{account} has its share");
         }
         assert!(take("e").await.is_none(), "{} wait", held.len());
-        // This ends one long poll of account `d`.
+        // End one long poll of account `d`.
         held.pop();
         drop(take("d").await.expect("its wait was given back"));
         assert!(take("e").await.is_some());

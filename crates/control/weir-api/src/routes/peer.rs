@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - a peer may create volumes, send streams to volumes with its mark, and abort these streams;
-//! - a peer may hold and release (with its own tag) snapshots that have its mark themselves, and
-//!   destroy such a snapshot unless a user of this server has renamed it;
+//! - a peer may hold and release (with its own tag) snapshots with its mark, inherited marks
+//!   excepted, and destroy such a snapshot unless a user of this server has renamed it;
 //! - a peer may list only volumes with its mark and the snapshots of these volumes;
 //! - so a peer changes no object that users, this server or other peers created.
 
@@ -144,8 +144,8 @@ async fn check_mark<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiE
 /// Checks that a snapshot was received in a stream, and that no user of this server has renamed it.
 async fn check_came_so<S: Control>(control: &Arc<S>, name: &str) -> Result<(), ApiError> {
     let list = perform(Arc::clone(control), ListSnapshots::from(Some(name.to_owned()))).await?;
-    // `taken_by` is absent for a snapshot that an older server took. Then only the mark decides,
-    // although an admin can also set the mark on a snapshot of this server.
+    // `taken_by` is absent for a snapshot that an older server took. For such a snapshot only the
+    // mark decides, although an admin can also set the mark on a snapshot of this server.
     let came_so = |one: &Snapshot| one.taken_by.as_deref().is_none_or(|by| by == TAKEN_BY_STREAM);
     if list.snapshots.iter().all(came_so) {
         return Ok(());

@@ -82,7 +82,7 @@ pub struct DamagedRange {
 
 impl DamagedRange {
     /// Returns the full name of a dataset that contains the range: the volume, or one of its
-    /// snapshots. Of a dataset with many objects also the object and its records.
+    /// snapshots. For a dataset with many objects, also returns the object and its records.
     pub fn place(&self) -> String {
         let name = match (self.in_volume, self.snapshots.first()) {
             (false, Some(first)) => format!("{}@{first}", self.volume),
@@ -106,7 +106,7 @@ impl DamagedRange {
         self.is_beside(other) && own < its_end && its < own_end
     }
 
-    /// True if the numbers of two ranges are in the same volume or object.
+    /// True if two ranges are in the same volume or object, so that their numbers are comparable.
     fn is_beside(&self, other: &Self) -> bool {
         let object = |range: &Self| range.objects.map(|objects| objects.object);
         self.volume == other.volume && object(self) == object(other)

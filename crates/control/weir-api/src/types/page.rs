@@ -3,9 +3,9 @@
 //! The handler of a call returns its complete list, and this file reduces the list to one page;
 //! `answers` limits the memory of responses.
 //!
-//! A page ends after [`PAGE_ENTRIES_MAX`] entries or [`PAGE_BYTES`] of JSON. Its field `next` has
-//! the key of the last entry. A call with this key in `after` returns the entries behind that
-//! entry. The server keeps no state between the calls for two pages.
+//! A page ends after [`PAGE_ENTRIES_MAX`] entries or [`PAGE_BYTES`] of JSON. The field `next` of a
+//! page has the key of its last entry. A call with this key in `after` returns the entries behind
+//! that entry. The server keeps no state between the calls for two pages.
 //!
 //! Invariant: each page except the last has at least one entry, so that a client reaches the end.
 

@@ -147,8 +147,8 @@ impl PropertyValues {
     /// Parses all values for an object of the type `of`.
     ///
     /// # Errors
-    /// The error for the first value that is invalid, or whose property objects of this type do not
-    /// have.
+    /// The error for the first value that is invalid, or for the first property that objects of
+    /// this type do not have.
     pub fn settings(&self, of: PropertyOf) -> Result<Vec<Setting>, Error> {
         let read = |(name, value): (&String, &String)| {
             let setting = Setting::parse(name, value)?;

@@ -78,7 +78,8 @@ pub trait Answer: Serialize + DeserializeOwned + ToSchema + Send + 'static {
     /// Name of the field with the entries of a paginated list.
     const ENTRIES: Option<&'static str> = None;
 
-    /// Removes names outside the scope, together with the state and properties of these objects.
+    /// Removes the names of objects outside the scope, with the state and properties of these
+    /// objects.
     fn keep(&mut self, scope: &Scope);
 
     /// Returns the outcome of a changing call; `None` for calls that change nothing.

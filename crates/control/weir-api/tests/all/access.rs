@@ -1,7 +1,7 @@
 //! Tests of access rights: calls every operation of the OpenAPI document as every kind of caller,
 //! over real sockets.
 //!
-//! weir-api checks the rights, which is under test; the handlers of a fake server answer the
+//! The tested code is the check of rights in weir-api; the handlers of a fake server answer the
 //! authorized calls.
 //!
 //! Invariants:
@@ -129,7 +129,7 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> (u16, String) {
 }
 
 /// Makes a request as another user, on a thread that becomes that user; `None` if this process may
-/// not do that.
+/// not change its user.
 fn as_user(socket: &Path, uid: u32, gid: u32, request: &str) -> Option<(u16, String)> {
     let (socket, request) = (socket.to_owned(), request.to_owned());
     let become_user = move || {
@@ -427,7 +427,7 @@ fn get(server: &Server, who: Who, path: &str) -> String {
 }
 
 // Regression: a viewer whose scope was one prefix could read the properties of every volume. Tests
-// of status codes do not show this.
+// of status codes do not find such a fault.
 #[test]
 fn responses_name_no_object_outside_the_scope() {
     let scoped = Who::Token("admin,tank/k8s-*");

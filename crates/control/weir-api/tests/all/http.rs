@@ -314,8 +314,8 @@ async fn long_request_header_is_refused() {
     assert_eq!(status, 200);
     let Address::Unix(path) = &server.unix else { unreachable!() };
     let mut stream = UnixStream::connect(path).await.unwrap();
-    // The server checks the limit for headers after each read. If it closes the connection before
-    // it has read the whole request, this write can fail, and the response is lost.
+    // The server checks the limit for headers after each read. If the server closes the connection
+    // before it has read the whole request, this write can fail, and the response is lost.
     drop(stream.write_all(get(200 << 10).as_bytes()).await);
     let mut answer = Vec::new();
     drop(stream.read_to_end(&mut answer).await);
@@ -523,7 +523,7 @@ async fn broken_stream_returns_the_error_and_never_looks_complete() {
         (bytes, told.kind, told.message.as_str()),
         (6, ErrorKind::Data, "block 7 is damaged")
     );
-    // Reads the stream like an HTTP client other than Weir's.
+    // Read the stream as another HTTP client than Weir's would.
     let request = SendStart { snapshot: "tank/v@damaged".into(), from: None, token: None };
     let session = client.call(request).await.unwrap().session;
     let request = format!(

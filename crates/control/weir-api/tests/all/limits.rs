@@ -61,7 +61,7 @@ async fn two_hundred_concurrent_calls_run_once_each() {
         while let Some(call) = calls.join_next().await {
             match call.unwrap() {
                 Ok(_) => made += 1,
-                // On a slow machine, a call may wait too long for its permit; then it has done
+                // On a slow machine, a call may wait too long for its permit; such a call has done
                 // nothing.
                 Err(error) if error.message.contains("nothing was done") => refused += 1,
                 Err(error) => panic!("{error:?}"),

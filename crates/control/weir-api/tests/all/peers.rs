@@ -137,8 +137,8 @@ async fn open(held: &mut [Box<dyn Both>], most: usize) -> usize {
         count = 0;
         for stream in &mut *held {
             let mut answer = Vec::new();
-            // Unconstrained, because reads of so many connections would use up tokio's budget of
-            // one task.
+            // Poll outside of tokio's budget: reads of so many connections would use up the budget
+            // of one task.
             let end = tokio::task::unconstrained(stream.read_to_end(&mut answer));
             let is_closed = end.now_or_never().is_some();
             count += usize::from(!is_closed);

@@ -30,8 +30,8 @@ struct Allocation {
     grows: bool,
 }
 
-/// Decodes the flags of fallocate(2). The pool writes all data to new places, so space that is
-/// allocated ahead would be of no use: an allocation only changes the size.
+/// Decodes the flags of fallocate(2). The pool writes all data to new addresses, so preallocated
+/// space would be of no use: an allocation only changes the size.
 fn allocation(mode: i32) -> Done<Allocation> {
     let grows = mode & FALLOC_FL_KEEP_SIZE == 0;
     match mode & !FALLOC_FL_KEEP_SIZE {
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(of(3), Ok(Allocation { punches: true, grows: false }));
         assert_eq!(of(0x10), Ok(Allocation { punches: true, grows: true }));
         assert_eq!(of(0x11), Ok(Allocation { punches: true, grows: false }));
-        // Punch without keep-size, collapse, insert, unshare, unknown bits.
+        // Refused modes: punch without keep-size, collapse, insert, unshare, unknown bits.
         for mode in [2, 0x08, 0x20, 0x40, 0x80, -1] {
             assert_eq!(of(mode), Err(Errno::EOPNOTSUPP.code()), "{mode:#x}");
         }

@@ -80,7 +80,7 @@ impl Served {
     pub(crate) async fn close_all(&self) {
         for number in self.opens.take() {
             if let Err(error) = self.files.close(number).await {
-                // The next server frees an inode without a name.
+                // The next open of the filesystem frees an inode without a name.
                 tracing::debug!(%error, "an open file is not closed");
             }
         }

@@ -1,6 +1,7 @@
 //! Names: lookups, new inodes, links, renames and removals.
 //!
-//! Invariant: weir-fs applies the umask, because a default ACL of the directory replaces it.
+//! Invariant: only weir-fs applies the umask, because a default ACL of the directory takes the
+//! place of the umask.
 
 use fuser::{Errno, RenameFlags};
 use weir_base::ObjectId;

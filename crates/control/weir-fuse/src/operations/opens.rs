@@ -17,7 +17,7 @@ struct Table {
 }
 
 impl Opens {
-    /// Counts an open; false if `most` opens exist.
+    /// Counts an open. Returns false, without a change, if `most` opens exist.
     pub(crate) fn add(&self, number: ObjectId, most: usize) -> bool {
         let mut table = self.0.lock();
         if table.total >= most {
@@ -28,7 +28,7 @@ impl Opens {
         true
     }
 
-    /// Counts a close; false if the inode is not open.
+    /// Counts a close. Returns false if the inode is not open.
     pub(crate) fn remove(&self, number: ObjectId) -> bool {
         let mut table = self.0.lock();
         let Some(count) = table.of.get_mut(&number) else { return false };

@@ -54,8 +54,8 @@ pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {
 }
 
 impl Served {
-    /// Returns the space of the filesystem for statvfs(3). Its size is the space that its data
-    /// uses and the space that it can still use.
+    /// Returns the space of the filesystem for statvfs(3). The size is the space that the data
+    /// uses, plus the available space.
     pub(crate) async fn space(&self) -> Done<Space> {
         let statistics = done(self.files.statistics().await)?;
         let Statistics { total_bytes, available_bytes, files, files_available } = statistics;

@@ -1,7 +1,7 @@
 //! Extended attributes and access control lists.
 //!
-//! Invariant: the capabilities of a program file are refused instead of stored, because a write
-//! must remove them.
+//! Invariant: the capabilities of a program file are refused. A write to the file must remove them,
+//! which weir-fs does not do.
 
 use fuser::Errno;
 use weir_base::ObjectId;

@@ -1,7 +1,7 @@
 //! Receives the requests of the kernel, and passes each to the worker thread of the mount.
 //!
-//! The crate fuser calls these functions on the thread that reads requests. They copy the arguments
-//! and queue the operation.
+//! The crate fuser calls these functions on the thread that reads requests. The functions copy the
+//! arguments and queue the operation.
 //!
 //! Invariants:
 //! - no function here waits for a disk;
@@ -172,7 +172,7 @@ impl Filesystem for Adapter {
                 tracing::info!(?flag, "the kernel lacks a feature of FUSE");
             }
         }
-        // The kernel may have a lower limit, which it then uses.
+        // The kernel may use a lower limit.
         config.set_max_write(ONE_WRITE_BYTES_MAX).ok();
         config.set_max_background(REQUESTS_MAX as u16).ok();
         Ok(())
@@ -407,8 +407,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    /// A close needs no action: weir-fs has every write before its answer. After ENOSYS the kernel
-    /// sends no more flushes, and programs get no error.
+    /// A close needs no action, because weir-fs applies each write before the mount answers the
+    /// write. After ENOSYS the kernel sends no more flushes, and programs get no error.
     fn flush(
         &self,
         _request: &Request,
@@ -659,7 +659,7 @@ impl Filesystem for Adapter {
         });
     }
 
-    /// Files are always ready; the kernel says so after ENOSYS.
+    /// Files are always ready. After ENOSYS the kernel reports them as ready without a request.
     fn poll(
         &self,
         _request: &Request,

@@ -1,9 +1,9 @@
-//! The way of requests from the thread that reads them to the worker thread of the mount.
+//! Passes requests from the thread that reads them to the worker thread of the mount.
 //!
 //! Invariants:
 //! - the thread that reads requests waits while the queue or the data of writes is at its limit, so
 //!   that the kernel keeps further requests;
-//! - after [`Gate::close`] no thread waits here, and every request fails.
+//! - after [`Gate::close`] no thread waits in a function of the gate, and every request fails.
 
 use std::rc::Rc;
 
@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use crate::limits::{QUEUE_MAX, WRITE_BYTES_MAX};
 use crate::operations::served::Served;
 
-/// A request: it runs on the worker thread and sends its own answer. If it is dropped, its answer
-/// is EIO.
+/// A request: it runs on the worker thread and sends its own answer. A request that is dropped
+/// answers EIO.
 pub(crate) type Job<S = Served> = Box<dyn FnOnce(Rc<S>) -> LocalBoxFuture<'static, ()> + Send>;
 
-/// The queue of requests, and the room for the data of writes.
+/// The queue of requests, and the free memory for the data of writes.
 pub(crate) struct Gate {
     /// `None` after the gate was closed.
     queue: Mutex<Option<mpsc::Sender<Job>>>,
@@ -51,8 +51,8 @@ impl Gate {
         }
     }
 
-    /// Takes room for the data of a write. Waits until there is enough. False if the gate is
-    /// closed, and for a write that never fits.
+    /// Takes memory for the data of a write, and waits until enough memory is free. Returns false
+    /// if the gate is closed, or if the write exceeds [`WRITE_BYTES_MAX`].
     pub(crate) fn take_room(&self, bytes: usize) -> bool {
         if bytes > WRITE_BYTES_MAX {
             return false;
@@ -68,7 +68,7 @@ impl Gate {
         false
     }
 
-    /// Returns the room of a write.
+    /// Releases the memory of a write.
     pub(crate) fn give_room(&self, bytes: usize) {
         if let Some(free) = &mut *self.room.lock() {
             *free += bytes;

@@ -70,12 +70,12 @@ impl Mount {
         Ok(Self { options, gate, session, worker })
     }
 
-    /// The settings of the mount.
+    /// Returns the settings of the mount.
     pub fn options(&self) -> &MountOptions {
         &self.options
     }
 
-    /// The open filesystem, for management calls.
+    /// Returns the open filesystem, for management calls.
     pub fn files(&self) -> MountedFiles {
         MountedFiles::new(Arc::clone(&self.gate))
     }

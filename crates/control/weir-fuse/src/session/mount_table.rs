@@ -1,6 +1,6 @@
 //! The mounts of the machine, as the kernel lists them (proc(5), mountinfo).
 //!
-//! Invariant: no function here waits for a file system, except [`is_dead`], which asks one.
+//! Invariant: only [`is_dead`] waits for a file system.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) const FS_TYPE: &str = "fuse.weir";
 pub struct MountedAt {
     /// The directory.
     pub directory: PathBuf,
-    /// Name of the mounted object: of a mount of Weir the filesystem or snapshot.
+    /// Source of the mount; for a mount of Weir, the name of the filesystem or snapshot.
     pub source: String,
     /// True for a mount of Weir, of any server.
     pub is_weir: bool,

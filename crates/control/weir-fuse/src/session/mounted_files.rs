@@ -21,7 +21,7 @@ impl MountedFiles {
         Self { gate }
     }
 
-    /// Runs an operation, and waits for its result. `None` if the mount ends before.
+    /// Runs an operation and returns its result; `None` if the mount ends before the operation.
     pub async fn run<T: Send + 'static>(
         &self,
         operation: impl FnOnce(&Filesystem) -> LocalBoxFuture<'_, T> + Send + 'static,
@@ -30,7 +30,7 @@ impl MountedFiles {
         self.gate
             .send_later(Box::new(move |served| {
                 Box::pin(async move {
-                    // The caller may have given up.
+                    // Ignore a failure: the caller may no longer wait for the result.
                     drop(sender.send(operation(&served.files).await));
                 })
             }))

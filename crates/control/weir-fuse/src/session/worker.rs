@@ -1,9 +1,9 @@
-//! The worker thread of a mount: opens the filesystem, runs the requests, and closes what programs
-//! left open.
+//! The worker thread of a mount: opens the filesystem, runs the requests, and closes the files that
+//! programs left open.
 //!
 //! Invariants:
 //! - at most [`REQUESTS_MAX`] requests run at a time;
-//! - the thread ends after the last request; nothing of the pool is in use then.
+//! - the thread ends after the last request, and then uses nothing of the pool.
 
 use std::rc::Rc;
 use std::sync::{Arc, mpsc as blocking};
@@ -19,7 +19,7 @@ use crate::operations::opens::Opens;
 use crate::operations::served::Served;
 use crate::session::gate::Job;
 
-/// Result of the start of the worker: the filesystem is open, or the reason why not.
+/// Result of the start of the worker: success if the filesystem is open, otherwise the cause.
 pub(crate) type Opened = Result<(), MountError>;
 
 /// Runs the worker until its queue is closed.
@@ -55,7 +55,7 @@ async fn serve(served: Served, queue: mpsc::Receiver<Job>) {
         let served = Rc::clone(&served);
         compio::runtime::spawn(async move {
             if let Err(error) = served.files.run_background().await {
-                // The next server frees the other files.
+                // The next open of the filesystem frees the remaining files.
                 tracing::warn!(%error, "removed files are not freed");
             }
         })

@@ -51,7 +51,7 @@ pub(crate) struct FileRefused {
 pub(crate) const REFUSED_ACTION: &str =
     "run it as root over the unix socket, or start the server with --disk-dir DIR";
 
-/// A resolved path. It refers to the same file while this value exists.
+/// A resolved path. The path refers to the same file while this value exists.
 pub(crate) struct Place {
     fd: OwnedFd,
 }
@@ -119,7 +119,7 @@ impl CallerFiles {
     ///
     /// If root or the user of the server named the file, returns its path; the server reads the
     /// file again at each use. Every other caller must send the secret. Otherwise a caller could
-    /// make the server send the content of a file that the caller cannot read to a machine of the
+    /// name a file that it may not read, and the server would send the content to a machine of the
     /// caller's choice.
     ///
     /// # Errors

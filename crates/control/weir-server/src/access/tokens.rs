@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - the file contains the SHA-256 of each token, never the token: 256 random bits cannot be
-//!   recovered from it;
+//!   recovered from their hash;
 //! - a lookup compares a secret with every token in constant time, so its duration reveals nothing;
 //! - a revoked or expired token is refused from the next call on;
 //! - a call with a token writes no file: one task saves the last uses of all tokens together, at

@@ -2,8 +2,8 @@
 //!
 //! The errors of the engine are in weir-dataset, their form in HTTP is in weir-api.
 //!
-//! Invariant: an error names the object that failed. It also names the next command for the user if
-//! the error alone determines that command.
+//! Invariant: an error names the object that failed. The error also names the next command for the
+//! user if the error alone determines that command.
 
 use weir_api::ApiError;
 use weir_api::types::Outcome;

@@ -1,7 +1,7 @@
 //! Describes unreadable metadata of a pool in sentences, for `weir pool status` and `weir check`.
 //!
 //! Metadata is the pool's own data: dataset directory and tables. Unreadable data of volumes is not
-//! described here; `pool_status` lists it as permanent errors.
+//! described here; `pool_status` lists such data as permanent errors.
 //!
 //! Invariant: each sentence names the unreadable metadata and the consequence for users.
 

@@ -515,7 +515,7 @@ pub(crate) fn volume(engine: &Engine, volume: &Volume, exports: Vec<String>) -> 
     let origin = engine
         .origin_of(volume)
         .map(|SnapshotId { volume, name }| format!("{pool}/{volume}@{name}"));
-    // The volume may have been destroyed meanwhile; then it has no snapshots.
+    // A volume that was destroyed meanwhile has no snapshots.
     let snapshots = engine.snapshot_names(&info.name).map_or(0, |names| names.len() as u64);
     let space = info.space;
     let VolumeInfo { name, size_bytes, used_bytes, stored_bytes, created_unix_ms, .. } = info;

@@ -1,7 +1,7 @@
 //! Checks the directory of a new mount.
 //!
-//! Invariant: a mount hides no file, no other mount, and is not inside a mount of Weir: the server
-//! would wait for itself.
+//! Invariant: a mount hides neither a file nor another mount. A mount is never inside a mount of
+//! Weir, because the server would then wait for itself.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -43,11 +43,11 @@ pub(crate) fn clear_dead(is_source: impl Fn(&str) -> bool) -> Result<(), ApiErro
     Ok(())
 }
 
-/// Checks that a directory can be mounted over. The caller must not be on the thread of the
-/// management interface: the directory may be on an unresponsive file system.
+/// Checks that a filesystem can be mounted at a directory. The caller must not be on the thread of
+/// the management interface: the directory may be on an unresponsive file system.
 ///
 /// # Errors
-/// The reason why not, with the next command.
+/// An error with the reason why the directory cannot be used, and with the next command.
 pub(crate) fn check(directory: &Path) -> Result<(), ApiError> {
     let text = directory.display();
     let other = "name another, empty directory";

@@ -347,7 +347,7 @@ fn candidates(search: &[String], activity: &Activity) -> Vec<PathBuf> {
         let at = match &found {
             Ok(Some(found)) => found.path(),
             Ok(None) => place.clone(),
-            // A later open of this path returns the error.
+            // Keep the path: a later open of the path returns its error.
             Err(_) => {
                 paths.push(place);
                 continue;

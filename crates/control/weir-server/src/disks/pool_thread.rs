@@ -239,8 +239,8 @@ async fn work(engine: Arc<Engine>, mut jobs: mpsc::UnboundedReceiver<Job>) {
         }
     });
     let host = Arc::clone(&engine);
-    // The task is detached, so it ends with the runtime: it may wait for a disk that never
-    // responds.
+    // Detach the task, because it may wait for a disk that never responds. The task ends with the
+    // runtime.
     compio::runtime::spawn(async move { host.add_late_disks().await }).detach();
     while let Some(job) = jobs.recv().await {
         compio::runtime::spawn(job(Arc::clone(&engine))).detach();

@@ -136,7 +136,7 @@ impl Manager {
         }
     }
 
-    /// Unmounts everything of a pool that closes.
+    /// Unmounts all filesystems and snapshots of a pool that closes.
     ///
     /// # Errors
     /// The error of the first mount that cannot be unmounted, unless `force`.
@@ -153,8 +153,8 @@ impl Manager {
         if force { Ok(()) } else { self.mounts.wait_for_ends(Of::Pool(pool)).await }
     }
 
-    /// Commits the pools with mounts, and unmounts everything. A mount that programs use is
-    /// detached: they get errors from then on.
+    /// Commits the pools with mounts, and unmounts all filesystems and snapshots. A mount that
+    /// programs use is detached: the programs get errors from then on.
     pub(crate) async fn stop_mounts(&self) {
         let mounts = self.mounts.all();
         let mut pools: Vec<&str> = mounts.iter().map(|mount| pool_of(&mount.name)).collect();
@@ -202,8 +202,8 @@ impl Handle<FilesystemMount> for Manager {
     /// `mountpoint`, so that the server mounts it again when it opens the pool.
     ///
     /// # Errors
-    /// `Busy` if it is mounted elsewhere; `Invalid` for a volume and for a directory that cannot be
-    /// mounted over; `Exists` if something is mounted there.
+    /// `Busy` if the filesystem or snapshot is mounted elsewhere; `Invalid` for a volume, and for a
+    /// directory that cannot be used; `Exists` if the directory has another mount.
     async fn handle(&self, request: FilesystemMount) -> Result<MountChange, ApiError> {
         let FilesystemMount { name, directory, read_only } = request;
         let pool = pool_of(&name);
@@ -223,7 +223,8 @@ impl Handle<FilesystemMount> for Manager {
             engine.change_properties(&[target], &[set]).await
         };
         if let Err(error) = self.pool(pool)?.call(set).await {
-            // The mount works, but the server would not mount it again.
+            // The mount works, but its `mountpoint` is not saved, so the server would not mount it
+            // again.
             self.mounts.unmount(&change.mount, true).await?;
             return Err(error);
         }
@@ -242,7 +243,8 @@ impl Handle<FilesystemUnmount> for Manager {
     /// errors of a commit.
     async fn handle(&self, request: FilesystemUnmount) -> Result<MountChange, ApiError> {
         let FilesystemUnmount { name, force } = request;
-        // With `force` the call takes no lock: a call that holds it may wait for this mount.
+        // With `force` the call takes no lock, because the holder of the lock may wait for this
+        // mount.
         let _changes = if force { None } else { Some(self.changes.lock(pool_of(&name)).await) };
         let mount = self.mounts.of(Of::Dataset(&name)).pop();
         let mount = mount.ok_or_else(|| not_found("mount of", &name).with_action("weir list"))?;

@@ -6,8 +6,8 @@
 //! Invariants:
 //! - the server is ready, and exits, within a bounded time whatever its disks do;
 //! - the server suspends a pool because of an unresponsive disk in three cases only: while the pool
-//!   is being closed, during a forced export, and when the server stops. Flushed data is already on
-//!   disk.
+//!   is being closed, during a forced export, and when the server stops. In each case, flushed data
+//!   is already on disk.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -43,8 +43,8 @@ const LOGOUT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time for which the close of a pool waits for connections and calls that use the pool.
 const LET_GO: Duration = Duration::from_secs(2);
 
-/// Returns the error for an import that found no readable disk of the pool. It names unreadable
-/// disks, because they may belong to the pool.
+/// Returns the error for an import that found no readable disk of the pool. The error names
+/// unreadable disks, because these may belong to the pool.
 fn not_imported(pool: &str, scan: &open_disks::Scan) -> ApiError {
     /// Maximum number of unreadable disks that the error names.
     const SHOWN_MAX: usize = 4;
@@ -163,7 +163,8 @@ impl Handle<PoolImport> for Manager {
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
         let pool = self.open((&name, guid.0), disks.clone(), (request.force, false)).await?;
-        // Another server that had the pool imported may have renamed the dataset of a schedule.
+        // Update the saved names: another server that had the pool imported may have renamed
+        // datasets.
         self.follow_names(&pool.engine)?;
         self.save(|state| {
             let name = name.clone();

@@ -97,8 +97,8 @@ impl Record {
         };
         match outcome {
             Ok(_) => self.events.add(event),
-            // One count is enough for all failed calls of one caller on one pool, because the same
-            // callers may read all of them.
+            // One count is enough for all failed calls of one caller on one pool, because each
+            // reader that may see one of these events may see all of them.
             Err(_) => self.events.count_calls(&caller, &pool, event),
         }
     }

@@ -1,6 +1,6 @@
 //! The file of events in the state directory: a line of JSON for each event.
 //!
-//! `events` decides which events are kept in memory, and saves them here.
+//! `events` decides which events are kept in memory, and saves the events in this file.
 //!
 //! Invariants:
 //! - after a crash, the file may lack the events of the last second: an event only reports a change

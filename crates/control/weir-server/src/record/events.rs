@@ -3,7 +3,7 @@
 //! `pool_monitor` and `recorder` create most events; `event_file` stores events, `history` calls.
 //!
 //! Each class of events has its own ring, so that unauthenticated peers and callers evict no events
-//! about disks. Repetitions of an event that they can cause at will add one event a minute.
+//! about disks. An event that they can cause at will is counted, and adds one event a minute.
 //!
 //! Invariants:
 //! - event numbers increase by one; each class keeps its newest events; evicted events count as
@@ -26,7 +26,8 @@ use super::event_file::EventFile;
 
 /// Maximum number of events in one response, well below the client's limit.
 const ANSWERED_MAX: usize = 1000;
-/// The server only counts repeated events. At this interval it adds one event with each count.
+/// Interval at which the server adds one event for each count of repeated events. The repetitions
+/// themselves are only counted.
 const COUNTED_EVERY: Duration = Duration::from_mins(1);
 /// Maximum number of separate counts of repeated events. Further repeated events share one count.
 const COUNTS_MAX: usize = 256;
@@ -119,7 +120,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new() -> Self {
         let clock = SystemClock::default();
-        // The process id alone could repeat after a reboot.
+        // Add the start time, because the process id alone could repeat after a reboot.
         let run = format!("{}-{}", clock.unix_ms(), std::process::id());
         let newest = watch::Sender::new(0);
         let (kept, counts, saved) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -205,8 +206,8 @@ impl Events {
     /// Counts an event that unauthenticated peers or callers can cause at will. The first such
     /// event is added and logged; afterwards one event a minute gives the number of repetitions.
     /// Events with the same `of` share a count. The event that reports a count has the message of
-    /// the last repetition. So if a caller may read one event with this `of`, it must be allowed to
-    /// read all of them.
+    /// the last repetition. So a caller that may read one event with this `of` must be allowed to
+    /// read all of these events.
     pub(crate) fn count(&self, of: &str, new: NewEvent) {
         self.count_at(of, None, new, Instant::now());
     }
@@ -214,7 +215,8 @@ impl Events {
     /// Counts an event like [`Self::count`], for the calls of one caller on one pool.
     pub(crate) fn count_calls(&self, caller: &str, pool: &str, new: NewEvent) {
         let share = Share { owner: caller, what: "calls", kind: "calls_refused" };
-        // Separate levels, so that no mistake in a request hides a failure of the server.
+        // Count each level separately, so that no mistake in a request hides a failure of the
+        // server.
         let of = format!("{caller} {pool} {}", new.level.name());
         self.count_at(&of, Some(share), new, Instant::now());
     }

@@ -1,6 +1,6 @@
 //! Advice for errors of a replication: the next command that the user should type.
 //!
-//! The errors occur in `run` and `verify`; `weir replicate` prints them with the command.
+//! The errors occur in `run` and `verify`; `weir replicate` prints the errors with the command.
 //!
 //! Invariants:
 //! - every error gets an action with an existing `weir` command;

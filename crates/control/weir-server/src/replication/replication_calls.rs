@@ -37,8 +37,8 @@ use crate::state::server::{Manager, refuse_above};
 /// Interval of the checks for due replication runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Delay before the first retry of a failed replication run. It doubles at each further failure, up
-/// to [`RETRY_MAX`].
+/// Delay before the first retry of a failed replication run. The delay doubles at each further
+/// failure, up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_secs(5);
 
 /// Maximum delay before a failed replication run is retried.
@@ -448,8 +448,8 @@ impl Runner {
         }
     }
 
-    /// Waits for a response of the other server. While it waits, the status shows the request and
-    /// the time at which the request was sent.
+    /// Waits for a response of the other server. Meanwhile, the status shows the request and the
+    /// time at which the request was sent.
     pub(super) async fn ask<T>(
         &self,
         call: &'static str,

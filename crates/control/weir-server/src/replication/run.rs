@@ -214,7 +214,7 @@ impl Runner {
         }
     }
 
-    /// Removes snapshots that no longer exist here from the list of reported snapshots.
+    /// Deletes the reports about snapshots that no longer exist on this server.
     fn delete_left_out(&self, here: &[Snapshot]) {
         self.manager.with_activity(self.known.key(), |activity| {
             activity.left_out.retain(|guid| here.iter().any(|snapshot| snapshot.guid == *guid));
@@ -257,8 +257,9 @@ impl Runner {
             .snapshots)
     }
 
-    /// Resumes a partial stream on the receiver. Aborts the stream if its snapshot no longer exists
-    /// here or cannot be read, or if a different snapshot of the receiver has the same name.
+    /// Resumes a partial stream on the receiver. Aborts the stream if the snapshot no longer exists
+    /// on this server or cannot be read, or if a different snapshot of the receiver has the same
+    /// name.
     async fn finish_what_was_cut(&self, client: &Client, to: &str) -> Result<(), Failed> {
         let shown =
             self.ask("show the replica", client.call(ShowVolume { name: to.to_owned() })).await;
@@ -297,8 +298,8 @@ impl Runner {
             is_ours(last) && !is_there && clash(last, there).is_none() && !self.is_unreadable(last)
         };
         if let Some(last) = here.last().filter(can_go) {
-            // Hold it again: the server may have crashed after it took the snapshot and before it
-            // held it.
+            // Hold the snapshot again: the server may have crashed after it took the snapshot and
+            // before it added the hold.
             self.hold_here(&last.name).await?;
             return Ok(last.name.clone());
         }

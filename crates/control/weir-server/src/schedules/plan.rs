@@ -54,8 +54,9 @@ pub(crate) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String])
     plan
 }
 
-/// Returns the sorts of which a volume has more snapshots than their count, because other creators
-/// took snapshots with such names. Each sort comes with these snapshots, the oldest first.
+/// Returns the sorts of which a volume has more snapshots than the schedule's count, because other
+/// creators took snapshots with names of that sort. Each sort comes with the other creators'
+/// snapshots, the oldest first.
 pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Every, Vec<String>)> {
     let beyond = |(every, count): (Every, u32)| {
         let of_sort = |name: &&String| taken_at(every, name).is_some();

@@ -7,7 +7,7 @@
 //! - a schedule finds its pool and volume by number, never another pool or volume of the same name;
 //! - a pool that waits for its disks delays the schedules of no other pool;
 //! - the schedule of a replica takes no snapshots, which could clash with names of the source;
-//! - a schedule destroys only snapshots that it took; if an admin has set it, also received ones;
+//! - a schedule destroys only its own snapshots; if an admin set it, also received snapshots;
 //! - no operator shortens the life of an existing snapshot: a schedule whose counts an operator
 //!   reduces gets a new number, and does not own the snapshots with the former number.
 
@@ -274,8 +274,8 @@ struct Due {
     /// Number of the schedule that the volume follows.
     by: u64,
     plan: Plan,
-    /// Sorts of which the volume has more snapshots than their count, each with the snapshots that
-    /// the schedule may not destroy.
+    /// Sorts of which the volume has more snapshots than the schedule's count, each with the
+    /// snapshots that the schedule may not destroy.
     not_ours: Vec<(Every, Vec<String>)>,
 }
 
@@ -302,8 +302,8 @@ fn new_id() -> u64 {
     guid().0.max(1)
 }
 
-/// Problems that the scheduler has reported. It reports a problem again only after the pool's next
-/// successful snapshot.
+/// Problems that the scheduler has reported. The scheduler reports a problem again only after the
+/// pool's next successful snapshot.
 type Reported = Arc<Mutex<BTreeSet<String>>>;
 
 /// Runs the schedules until the task is dropped.
@@ -440,8 +440,8 @@ impl Scheduler {
             pool.call(move |engine| async move { engine.create_snapshots_by(&ids, by).await });
         match taken.await {
             Ok(_) => {
-                // A snapshot succeeded, so the reported problems of this pool are over. If they
-                // recur, report them again.
+                // A snapshot succeeded, so the reported problems of this pool are over. If these
+                // problems recur, report them again.
                 self.reported.lock().retain(|text| !text.starts_with(&self.prefix()));
                 self.report(EventLevel::Info, format!("taken by schedule: {full}"));
             }

@@ -304,7 +304,7 @@ impl Manager {
 }
 
 impl Handle<SnapshotRelease> for Manager {
-    /// Removes a tag from a snapshot. If an operator removes it, the schedule that took the
+    /// Removes a tag from a snapshot. If an operator removes the tag, the schedule that took the
     /// snapshot no longer destroys the snapshot: operators may not destroy snapshots, not even
     /// through a schedule.
     async fn handle(&self, request: SnapshotRelease) -> Result<SnapshotChange, ApiError> {
@@ -326,8 +326,7 @@ impl Handle<SnapshotRollback> for Manager {
     ///
     /// # Errors
     /// `Busy` if the volume is exported. `Busy` if it has newer snapshots and `destroy_newer` is
-    /// false.
-    /// With `destroy_newer`, the errors of `snapshot_destroy`.
+    /// false. With `destroy_newer`, the errors of `snapshot_destroy`.
     async fn handle(&self, request: SnapshotRollback) -> Result<VolumeChange, ApiError> {
         let SnapshotRollback { name, destroy_newer } = request;
         let (pool, snapshot) = id(&name)?;

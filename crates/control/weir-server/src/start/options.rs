@@ -56,8 +56,8 @@ pub struct NbdClients {
     /// File with the CA certificates for client certificates; `None` if clients need no
     /// certificate.
     pub client_ca: Option<PathBuf>,
-    /// Name of the group that may use the unix sockets in addition to the user of the server, if
-    /// the command line has one.
+    /// Name of the group that may use the unix sockets in addition to the user of the server;
+    /// `None` if the command line has no such name.
     pub group: Option<String>,
 }
 

@@ -70,7 +70,8 @@ const RECEIVED: [&str; 2] = ["auto-monthly-2020-01-01-0000", "auto-monthly-2020-
 const OF_VOLUME: &str = "yearly=2,monthly=3";
 const OF_POOL: &str = "yearly=1,monthly=1";
 
-/// One call of the test sequence. A step on the user's snapshot finds it by its current name.
+/// One call of the test sequence. A step on the user's snapshot finds the snapshot by its current
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Renames the user's snapshot.
@@ -175,7 +176,7 @@ impl Walk {
         &self.server.manager
     }
 
-    /// Creates the volume on which a pair of calls acts. It has a user's snapshot, received
+    /// Creates the volume on which a pair of calls acts. The volume has a user's snapshot, received
     /// snapshots, and three snapshots of an admin's schedule that keeps two. An admin holds the
     /// oldest of the three.
     async fn set_up(&self) -> BTreeSet<String> {

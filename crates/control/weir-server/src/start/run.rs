@@ -9,7 +9,7 @@
 //! - the server locks its state directory and its disks with file locks, so a second server cannot
 //!   use them; the kernel releases the locks when the process ends;
 //! - a stopping server first sends outstanding responses to clients, then commits the pools;
-//!   unresponsive disks delay this only for a bounded time.
+//!   unresponsive disks delay the stop only for a bounded time.
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -351,8 +351,8 @@ fn bind(
         })
 }
 
-/// Refuses a state directory that other users can read, or that belongs to another user. Such a
-/// user could replace its files with links.
+/// Refuses a state directory that other users can read, or that belongs to another user, who could
+/// replace the files of the directory with links.
 fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
     check_dir(dir).map_err(|error| {
         ApiError::new(error.kind(), error.to_string()).with_action(error.action())

@@ -62,7 +62,7 @@ impl<T> Job<T> {
     }
 }
 
-/// Guard in the thread of a job. When it is dropped, a job without a result gets an error.
+/// Guard in the thread of a job. When the guard is dropped, a job without a result gets an error.
 struct Ending<T>(Job<T>);
 
 impl<T> Drop for Ending<T> {

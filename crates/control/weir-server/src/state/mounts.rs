@@ -5,7 +5,7 @@
 //! Invariants:
 //! - a filesystem or snapshot has at most one mount, because each mount has its own inodes in
 //!   memory. A mount counts until its last request and its last close have ended;
-//! - no call that only looks at the mounts waits for a mount.
+//! - a call that only reads the list of mounts never waits for a mount.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,10 +30,10 @@ pub(crate) const MOUNTS_MAX: usize = 64;
 pub(crate) const MOUNT_LIMIT: Duration = Duration::from_secs(4);
 
 /// Time for which an unmount retries while the mount is in use: programs that look at all mounts,
-/// such as df and other servers, use each for a moment.
+/// such as df and other servers, use each mount for some milliseconds.
 const BUSY_LIMIT: Duration = Duration::from_millis(500);
 
-/// Interval between two looks at a mount that ends.
+/// Poll interval for a mount that is ending.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The mounts, by the full name of the filesystem or snapshot.
@@ -78,7 +78,7 @@ impl Mounts {
         present.get(full).filter(|mount| !mount.is_over()).map(weir_fuse::Mount::files)
     }
 
-    /// All mounts, by name.
+    /// Returns all mounts, by name.
     pub(crate) fn all(&self) -> Vec<Mount> {
         self.of(Of::All)
     }
@@ -115,8 +115,8 @@ impl Mounts {
         Ok(())
     }
 
-    /// Unmounts a filesystem or snapshot, and waits for the end of its requests. `force`: also if
-    /// programs use files of the mount.
+    /// Unmounts a filesystem or snapshot, and waits for the end of its requests. With `force`, also
+    /// unmounts while programs use files of the mount.
     ///
     /// # Errors
     /// `Busy` if programs use files of the mount; `Unavailable` if the mount makes no progress.
@@ -169,7 +169,7 @@ fn unmount_own(directory: &Path, force: bool) -> io::Result<()> {
         let all = weir_fuse::mounts()?;
         let unmounted = match all.iter().rev().find(|mount| mount.directory == directory) {
             Some(mount) if mount.is_weir => weir_fuse::unmount(directory, force),
-            // Another program unmounted it.
+            // Another program has unmounted the directory.
             _ => Ok(()),
         };
         match unmounted {

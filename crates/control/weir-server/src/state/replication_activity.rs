@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use weir_api::ApiError;
 use weir_api::types::ReplicationState;
 
-/// Current state of a replication in memory. A restart of the server resets it.
+/// Current state of a replication in memory. A restart of the server resets this state.
 #[derive(Default)]
 pub(crate) struct Activity {
     pub(crate) task: Option<JoinHandle<()>>,

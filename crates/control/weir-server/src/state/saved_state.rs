@@ -48,8 +48,8 @@ pub(crate) struct KnownExport {
 }
 
 impl KnownExport {
-    /// Rewrites the addresses in the form that lists of exports show.
-    /// Returns them as an allow list.
+    /// Rewrites the addresses in the form that lists of exports show. Returns the addresses as an
+    /// allow list.
     ///
     /// # Errors
     /// The errors of [`Self::allowed`].
@@ -95,9 +95,9 @@ pub(crate) struct KnownSchedule {
 }
 
 impl KnownSchedule {
-    /// Gives a schedule without a number, from an older server, a number. The number is computed
-    /// from the pool and volume, so a server that stopped before it saved the file gives the same
-    /// number again.
+    /// Gives a number to a schedule that an older server saved without a number. The number is
+    /// computed from the pool and volume, so a server that stopped before it saved the file gives
+    /// the same number again.
     fn number(&mut self) {
         if self.id == 0 {
             self.id = self.pool_guid.wrapping_add(self.dataset.map_or(1, |dataset| dataset + 2));

@@ -111,8 +111,8 @@ impl ScanFile {
         }))
     }
 
-    /// Writes the scan of a pool to the file if it is new or in a new state. If it has only
-    /// progressed, writes it at most every 10 s.
+    /// Writes the scan of a pool to the file if the scan is new or in a new state. A scan that has
+    /// only progressed is written at most every 10 s.
     pub(crate) fn record(&mut self, pool: u64, scan: Stored) {
         let before = self.0.pools.get(&pool);
         if before == Some(&scan) || (self.0.rests(pool) && !scan.is_news(before)) {
@@ -156,7 +156,7 @@ mod tests {
         let read = ScanFile::load(dir.path()).0.pools[&9];
         assert_eq!((read, read.place()), (scan(1), ScanPlace { segment: 7, vdev: 1 }));
         assert_eq!(Stored::of(&read.status(), read.place()), read);
-        // Progress of a scan is not written at once; a new state is.
+        // Progress of a scan is not written at once. A new state of a scan is written at once.
         file.record(9, Stored { examined_bytes: 20, ..scan(1) });
         assert_eq!(ScanFile::load(dir.path()).0.pools[&9], scan(1));
         let paused = Stored { state: ScanState::Paused, examined_bytes: 30, ..scan(1) };

@@ -209,7 +209,8 @@ impl Manager {
         status
     }
 
-    /// Opens the pool with this guid on the disks at `paths`. The guid is 0 if it is unknown.
+    /// Opens the pool with this guid on the disks at `paths`. The guid is 0 if the caller does not
+    /// know it.
     pub(crate) async fn open(
         &self,
         (name, pool): (&str, u64),

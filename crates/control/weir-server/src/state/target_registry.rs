@@ -77,8 +77,8 @@ impl Entry {
 struct Table {
     targets: BTreeMap<String, Entry>,
     units: BTreeMap<DatasetKey, Weak<Unit>>,
-    /// Size of `units` at which entries of dropped units are removed from it. It is twice the size
-    /// after the previous removal, so that adding a unit takes constant time on average.
+    /// Size of `units` at which the entries of dropped units are removed. This limit is twice the
+    /// size after the previous removal, so that adding a unit takes constant time on average.
     units_max: usize,
 }
 
@@ -375,8 +375,8 @@ impl weir_iscsi::Targets for TargetRegistry {
         let candidates: Vec<_> = table.targets.values().filter_map(secrets).collect();
         let asks = |entry: &Entry| entry.terms.values().any(|terms| terms.initiator.is_some());
         if table.targets.values().any(asks) {
-            // Offer CHAP also to an initiator that has no secret here. Otherwise the response would
-            // reveal which initiator names have a secret.
+            // Offer CHAP also to an initiator that has no secret on this server. Otherwise the
+            // response would reveal which initiator names have a secret.
             return Ok(Authentication::Offered(candidates));
         }
         Ok(Authentication::None)

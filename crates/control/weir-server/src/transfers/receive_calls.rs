@@ -60,7 +60,7 @@ impl Handle<ReceiveStart> for Manager {
         let mark = peer.map(|address| Mark { property: RECEIVED_FROM.to_owned(), address });
         let spec = ReceiveSpec { volume: own.to_owned(), roll_back, dry_run, mark };
         // A snapshot that an operator receives belongs to no schedule. Otherwise the schedule would
-        // count it and, in its place, destroy older snapshots of other users.
+        // count this snapshot and, in its place, destroy older snapshots of other users.
         let may_destroy = caller::current().has(Role::Admin);
         let (steps, steps_taken) = mpsc::channel(1);
         let ended = tokio::spawn(async move {

@@ -189,7 +189,7 @@ impl Handle<SendStart> for Manager {
 }
 
 impl Manager {
-    /// Returns the stream of a session. Only the first caller gets it.
+    /// Returns the stream of a session. Only the first caller gets the stream.
     pub(crate) fn take_send(&self, session: String) -> Result<Box<dyn SendStream>, ApiError> {
         let send = self.transfers.sends.lock().find(&session)?;
         if send.is_taken.swap(true, Ordering::AcqRel) {

@@ -177,7 +177,7 @@ impl Handle<VolumePromote> for Manager {
         let (pool, own) = split(&full)?;
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
-        // The promotion renames snapshots of the origin.
+        // The promotion renames snapshots, so refuse it while a snapshot is mounted.
         for mount in self.mounts.of(Of::Pool(pool)) {
             if mount.name.contains('@') {
                 self.refuse_mounted(Of::Dataset(&mount.name))?;

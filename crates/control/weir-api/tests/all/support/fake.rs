@@ -1,5 +1,5 @@
-//! A fake server without an engine. It keeps pools, volumes and exports in memory, and behaves as
-//! the interface specifies.
+//! A fake server without an engine. The server keeps pools, volumes and exports in memory, and
+//! behaves as the interface specifies.
 //!
 //! The fake server has no disks; paths of disks are only names.
 //!
