@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - all nexuses share one set of mode parameters. The parameters are lost with the logical unit,
-//!   except a saved write cache setting (SP): an initiator that turned the cache off relies on it;
+//!   except a saved write cache setting (SP), because an initiator that turned the cache off relies
+//!   on this setting;
 //! - MODE SELECT applies its whole parameter list or changes nothing.
 
 use std::sync::atomic::Ordering;
@@ -177,8 +178,8 @@ pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
     let mode = &task.unit.mode;
     let write_cache = after.has(Settings::WRITE_CACHE);
     if !write_cache && before.has(Settings::WRITE_CACHE) {
-        // An initiator that saved "cache off" relies on completed writes being durable. This
-        // includes writes before this command, so flush them first.
+        // An initiator that saved "cache off" relies on the durability of all completed writes,
+        // also of the writes before this command. So flush these writes first.
         task.unit.medium.flush().await?;
     }
     store.save_write_cache(write_cache).await?;
