@@ -167,8 +167,8 @@ pub const THROTTLE_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const THROTTLE_RESET: Duration = Duration::from_mins(15);
 
 /// Number of entries in the table of addresses with wrong CHAP responses; the table takes 768 KiB.
-/// Even a large attack uses fewer addresses than that, so an initiator seldom shares an entry with
-/// an attacker.
+/// Even a large attack uses fewer addresses than the table has entries, so an initiator seldom
+/// shares an entry with an attacker.
 pub const ADDRESS_PLACES: usize = 32_768;
 
 /// Number of entries in the table of accounts with wrong CHAP responses; the table takes 96 KiB.

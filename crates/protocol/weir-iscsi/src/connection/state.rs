@@ -474,8 +474,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a Data-Out together with its command if the command waits for its CmdSN. Returns false
-    /// and drops the Data-Out if it does not.
+    /// Keeps a Data-Out together with its command if the command waits for its CmdSN. Otherwise
+    /// drops the Data-Out and returns false.
     pub(super) fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
         let mut held = self.held.borrow_mut();
         let found = held.values_mut().find_map(|one| match one {

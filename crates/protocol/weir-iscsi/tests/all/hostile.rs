@@ -266,7 +266,7 @@ fn answer_ping(initiator: &mut Initiator, ping: &Header) {
     drop(initiator.socket.write_all(out.filled()));
 }
 
-/// Responds to NOP-Ins until the target drops the connection. Returns how long that took.
+/// Responds to NOP-Ins until the target drops the connection. Returns the time until then.
 fn pings_until_dropped(initiator: &mut Initiator) -> Duration {
     let start = Instant::now();
     while let Some(ping) = initiator.try_reply() {
