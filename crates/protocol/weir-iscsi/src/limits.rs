@@ -45,8 +45,8 @@ pub const SEND_DATA_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
 /// send this much data, so a connection can hold [`COMMANDS_MAX`] times this value.
 pub const FIRST_BURST_BYTES: usize = 64 << 10;
 
-/// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. It is as long
-/// as the largest request of common initiators, so that such a request takes one round trip.
+/// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. The largest
+/// request of common initiators has this length, so that such a request takes one round trip.
 pub const MAX_BURST_BYTES: usize = 1 << 20;
 
 /// MaxOutstandingR2T: the initiator gets the next R2T while it still sends the data of the previous
