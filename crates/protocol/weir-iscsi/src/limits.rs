@@ -73,7 +73,7 @@ pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
 /// Memory for write data and responses that each connection has without a request to the budget,
-/// while the server has few connections. It is enough for a full window of 4 KiB commands and their
+/// while the server has few connections: enough for a full window of 4 KiB commands and their
 /// response buffers.
 pub const OWN_BYTES: usize = 1 << 20;
 
@@ -90,8 +90,8 @@ pub const OWN: Own =
 /// command: 60 reads of 4 KiB in one send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Longest response of a task that the target copies into the buffer of the next send. It sends a
-/// longer response from the buffer of the task.
+/// Longest response of a task that the target copies into the buffer of the next send. The target
+/// sends a longer response from the buffer of the task.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
 /// Shortest read that the target sends directly from cached blocks. For a shorter read, the block

@@ -31,7 +31,7 @@ use crate::limits::{
 
 const ABORTED_COMMAND: u8 = 0x0b;
 
-/// Command that the nexus runs now. It counts as running until this value is dropped.
+/// Command that the nexus runs now. The command counts as running until this value is dropped.
 struct Running {
     connection: Rc<Connection>,
     task: Rc<Task>,

@@ -75,7 +75,7 @@ impl Task {
     }
 }
 
-/// Response to a task management function. It waits until the aborted tasks have ended.
+/// Response to a task management function, which waits until the aborted tasks have ended.
 pub(crate) struct Waiting {
     pub(crate) itt: u32,
     pub(crate) tasks: Vec<u64>,

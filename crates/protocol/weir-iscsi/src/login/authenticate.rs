@@ -26,7 +26,7 @@ pub(super) struct Authenticator {
 enum State {
     /// The initiator has not offered an AuthMethod yet.
     Begun,
-    /// The initiator selected CHAP. It has not named its CHAP algorithms yet.
+    /// The initiator selected CHAP, but has not named its CHAP algorithms yet.
     Chosen,
     /// The target sent its challenge.
     Challenged(Challenge),

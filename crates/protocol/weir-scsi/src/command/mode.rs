@@ -1,6 +1,6 @@
 //! MODE SENSE and MODE SELECT, with the encoding of the mode pages.
 //!
-//! The code that a mode parameter affects reads it from `unit::mode`.
+//! Code that depends on a mode parameter reads the parameter from `unit::mode`.
 //!
 //! Spec: SPC-4 6.11 to 6.14 and 7.5, SBC-3 6.5.
 //!
@@ -233,7 +233,7 @@ fn selected(
             return Err(LIST_LENGTH.into());
         }
         let code = byte(parts, 0) & 0x7F;
-        // The page has the sub_page format, or is not supported.
+        // Refuse a page that has the sub_page format or is not supported.
         if !CODES.contains(&code) {
             return Err(invalid_parameter(at).into());
         }
