@@ -69,7 +69,7 @@ pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 
 /// Limit of the response bytes that a connection holds unsent or has reserved for running commands.
-/// Above it, the connection accepts no further request.
+/// Above the limit, the connection accepts no further request.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
 /// Memory for write data and responses that each connection has without a request to the budget,
@@ -141,7 +141,7 @@ pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
 
 /// Maximum number of concurrent discovery sessions. Discovery sessions do not count as sessions
-/// with targets: an initiator completes a discovery within milliseconds.
+/// with targets, because an initiator completes a discovery within milliseconds.
 pub const DISCOVERIES_MAX: usize = 64;
 
 /// Maximum number of discovery sessions from one address; a further discovery session ends the

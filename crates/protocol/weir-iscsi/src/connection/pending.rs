@@ -31,7 +31,7 @@ pub(crate) struct Task {
     pub(crate) needs_bytes: Cell<usize>,
     /// True if the memory of `needs_bytes` is reserved.
     pub(crate) granted: Cell<bool>,
-    /// Number of bytes that arrived unsolicited, or may still do so.
+    /// Number of bytes that arrived or may still arrive unsolicited.
     pub(crate) unasked_bytes: usize,
     /// Number of R2Ts sent for the command.
     pub(crate) r2ts: Cell<u32>,

@@ -179,7 +179,7 @@ fn is_proved<'a>(
     right_secret && right_name
 }
 
-/// Responds to the initiator's challenge, to prove the target in mutual CHAP.
+/// Responds to the initiator's challenge, which authenticates the target in mutual CHAP.
 fn prove_back<'a>(
     ours: &Challenge,
     initiator: &Credentials,
