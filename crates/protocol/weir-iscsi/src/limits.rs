@@ -45,8 +45,8 @@ pub const SEND_DATA_BYTES_MAX: usize = TRANSFER_BYTES_MAX;
 /// send this much data, so a connection can hold [`COMMANDS_MAX`] times this value.
 pub const FIRST_BURST_BYTES: usize = 64 << 10;
 
-/// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. It is as long
-/// as the largest request of common initiators, so that such a request takes one round trip.
+/// MaxBurstLength: data of one sequence, solicited by one R2T or sent up to an F bit. The largest
+/// request of common initiators has this length, so that such a request takes one round trip.
 pub const MAX_BURST_BYTES: usize = 1 << 20;
 
 /// MaxOutstandingR2T: the initiator gets the next R2T while it still sends the data of the previous
@@ -69,11 +69,11 @@ pub const GATHER_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 pub const HELD_BYTES_MAX: usize = 2 * RECEIVE_DATA_BYTES_MAX;
 
 /// Limit of the response bytes that a connection holds unsent or has reserved for running commands.
-/// Above it, the connection accepts no further request.
+/// Above the limit, the connection accepts no further request.
 pub const REPLY_BYTES_MAX: usize = 2 * TRANSFER_BYTES_MAX;
 
 /// Memory for write data and responses that each connection has without a request to the budget,
-/// while the server has few connections. It is enough for a full window of 4 KiB commands and their
+/// while the server has few connections: enough for a full window of 4 KiB commands and their
 /// response buffers.
 pub const OWN_BYTES: usize = 1 << 20;
 
@@ -90,8 +90,8 @@ pub const OWN: Own =
 /// command: 60 reads of 4 KiB in one send, small enough for the CPU's cache.
 pub const SEND_BYTES: usize = 256 << 10;
 
-/// Longest response of a task that the target copies into the buffer of the next send. It sends a
-/// longer response from the buffer of the task.
+/// Longest response of a task that the target copies into the buffer of the next send. The target
+/// sends a longer response from the buffer of the task.
 pub const COPY_BYTES_MAX: usize = 16 << 10;
 
 /// Shortest read that the target sends directly from cached blocks. For a shorter read, the block
@@ -141,7 +141,7 @@ pub const INITIATOR_SESSIONS_MAX: usize = CONNECTIONS_MAX / 4;
 pub const UNPROVEN_SESSIONS_MAX: usize = SESSIONS_MAX / 4 * 3;
 
 /// Maximum number of concurrent discovery sessions. Discovery sessions do not count as sessions
-/// with targets: an initiator completes a discovery within milliseconds.
+/// with targets, because an initiator completes a discovery within milliseconds.
 pub const DISCOVERIES_MAX: usize = 64;
 
 /// Maximum number of discovery sessions from one address; a further discovery session ends the
@@ -167,8 +167,8 @@ pub const THROTTLE_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const THROTTLE_RESET: Duration = Duration::from_mins(15);
 
 /// Number of entries in the table of addresses with wrong CHAP responses; the table takes 768 KiB.
-/// Even a large attack uses fewer addresses than that, so an initiator seldom shares an entry with
-/// an attacker.
+/// Even a large attack uses fewer addresses than the table has entries, so an initiator seldom
+/// shares an entry with an attacker.
 pub const ADDRESS_PLACES: usize = 32_768;
 
 /// Number of entries in the table of accounts with wrong CHAP responses; the table takes 96 KiB.

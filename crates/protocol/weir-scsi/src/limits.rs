@@ -6,8 +6,8 @@
 
 use weir_base::limits::ATOMIC_WRITE_BYTES_MAX;
 
-/// Maximum transfer length of one READ or WRITE, equal to NBD's limit. It is 65,536 blocks of 512
-/// bytes, which initiators request if they ignore the Block Limits VPD page.
+/// Maximum transfer length of one READ or WRITE, equal to NBD's limit. Initiators that ignore the
+/// Block Limits VPD page request up to 65,536 blocks of 512 bytes, which have this length.
 pub const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
 /// Optimal transfer length of READ and WRITE: the length of one burst of a transport, and of the

@@ -2,7 +2,7 @@
 //!
 //! The engine implements this trait for volumes; tests implement it for memory.
 //!
-//! Invariant: the invariants of [`Export`] also hold here.
+//! Invariant: the invariants of [`Export`] also hold for each medium.
 
 use std::any::Any;
 

@@ -24,8 +24,8 @@ struct Part {
 }
 
 impl Connection {
-    /// Builds the response to a command. In `out`, `mark` is followed by space for a PDU header and
-    /// by the Data-In that the nexus appended.
+    /// Builds the response to a command. From offset `mark`, `out` contains space for a PDU header,
+    /// then the Data-In that the nexus appended.
     pub(super) fn put_answer(
         &self,
         out: &mut OutBuf,
@@ -42,9 +42,9 @@ impl Connection {
         let expected = if command.read || command.write { command.expected_bytes } else { 0 };
         let residual = Residual::of(moved, expected);
         let send = if command.read { produced.min(expected as usize) } else { 0 };
-        // Count bytes as written only after a successful command: no more than its CDB requires and
-        // the initiator sent. A failed command may have written some, but the initiator cannot rely
-        // on it.
+        // Count bytes as written only after a successful command: at most as many as the CDB
+        // requires and the initiator announced. A failed command may have written bytes, too, but
+        // the initiator cannot rely on these bytes.
         let written = if command.write && good { moved.min(expected.into()) } else { 0 };
         self.place.counters().count(send as u64, written);
         if send == 0 {

@@ -31,7 +31,7 @@ use crate::limits::{
 
 const ABORTED_COMMAND: u8 = 0x0b;
 
-/// Command that the nexus runs now. It counts as running until this value is dropped.
+/// Command that the nexus runs now. The command counts as running until this value is dropped.
 struct Running {
     connection: Rc<Connection>,
     task: Rc<Task>,
@@ -63,7 +63,7 @@ impl Drop for Running {
 }
 
 impl Connection {
-    /// Accepts a command: its CmdSN is the next one, or it is an immediate command.
+    /// Accepts a command that has the next CmdSN or is immediate.
     pub(super) fn take_command(self: &Rc<Self>, command: Command, pdu: &Pdu<'_>) {
         let Some(nexus) = &self.nexus else {
             return self.reject(RejectReason::Unsupported, &pdu.header);
@@ -307,7 +307,8 @@ impl Connection {
         let answer_bytes = nexus.answer_bytes(&scsi(command, &data)).min(TRANSFER_BYTES_MAX);
         let answer_bytes = answer_bytes.max(memory::answer_bytes(command));
         if command.write && answer_bytes > OWN_BYTES_MIN {
-            // A command with the W bit whose response is long. No working initiator sends one.
+            // Refuse a command that has the W bit and a long response. No working initiator sends
+            // such a command.
             self.remove(task);
             let sense = Sense::new(key::ILLEGAL_REQUEST, 0x24, 0);
             return self.fail(&task.command, task.r2ts.get(), sense);

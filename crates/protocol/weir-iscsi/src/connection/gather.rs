@@ -97,7 +97,7 @@ impl Gather {
         }
     }
 
-    /// Number of bytes that arrived unsolicited, or may still do so.
+    /// Number of bytes that arrived or may still arrive unsolicited.
     pub(super) const fn unasked_bytes(&self) -> usize {
         self.unasked_bytes
     }

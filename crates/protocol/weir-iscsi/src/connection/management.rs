@@ -44,7 +44,8 @@ impl Connection {
         let every_lun = function == Function::TargetReset;
         let tasks = self.abort(|task| {
             let earlier = task.command.cmd_sn.wrapping_sub(request.cmd_sn).cast_signed() < 0;
-            // Immediate commands are always included: they carry the CmdSN of the next command.
+            // Include immediate commands in any case: they carry the CmdSN of the next command, so
+            // `earlier` can be false although they arrived earlier.
             (every_lun || task.lun() == request.lun) && (earlier || task.command.immediate)
         });
         let ends_sessions = request.function == 7;
@@ -104,8 +105,8 @@ impl Connection {
         self.respond_to_ended();
     }
 
-    /// Tells the waiting task management responses that a task has ended. Sends each response that
-    /// waits for no other task.
+    /// Removes an ended task from the task management responses that wait for the task. Sends each
+    /// response that waits for no other task.
     pub(super) fn task_ended(&self, serial: u64) {
         for waiting in self.waiting.borrow_mut().iter_mut() {
             waiting.tasks.retain(|task| *task != serial);

@@ -31,7 +31,7 @@ pub(crate) struct Task {
     pub(crate) needs_bytes: Cell<usize>,
     /// True if the memory of `needs_bytes` is reserved.
     pub(crate) granted: Cell<bool>,
-    /// Number of bytes that arrived unsolicited, or may still do so.
+    /// Number of bytes that arrived or may still arrive unsolicited.
     pub(crate) unasked_bytes: usize,
     /// Number of R2Ts sent for the command.
     pub(crate) r2ts: Cell<u32>,
@@ -75,7 +75,7 @@ impl Task {
     }
 }
 
-/// Response to a task management function. It waits until the aborted tasks have ended.
+/// Response to a task management function, which waits until the aborted tasks have ended.
 pub(crate) struct Waiting {
     pub(crate) itt: u32,
     pub(crate) tasks: Vec<u64>,

@@ -115,8 +115,8 @@ pub(crate) struct Connection {
     /// Time at which the initiator last sent write data, or at which the target began to wait for
     /// it.
     data_moved: Cell<Instant>,
-    /// True while the reader is paused: it receives no PDUs, so missing PDUs say nothing about the
-    /// initiator.
+    /// True while the reader is paused. A paused reader receives no PDUs, so missing PDUs are no
+    /// sign of an idle initiator.
     pub(super) takes_nothing: Cell<bool>,
     /// Action that the initiator failed to take in time, and its time limit in seconds; the
     /// connection ends for this reason.
@@ -398,8 +398,8 @@ impl Connection {
             return self.take_data(pdu, raw);
         }
         if !pdu.data_intact {
-            // Reject the whole PDU and execute nothing. The initiator may send it again with the
-            // same CmdSN (7.8).
+            // Reject the whole PDU and execute nothing. The initiator may send the PDU again with
+            // the same CmdSN (7.8).
             self.reject(RejectReason::DataDigest, header);
             return Ok(Flow::Go);
         }
@@ -474,8 +474,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a Data-Out together with its command if the command waits for its CmdSN. Returns false
-    /// and drops the Data-Out if it does not.
+    /// Keeps a Data-Out together with its command if the command waits for its CmdSN. Otherwise
+    /// drops the Data-Out and returns false.
     pub(super) fn hold_data(&self, itt: u32, raw: &[u8]) -> Result<bool, IscsiError> {
         let mut held = self.held.borrow_mut();
         let found = held.values_mut().find_map(|one| match one {

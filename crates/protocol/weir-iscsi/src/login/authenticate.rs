@@ -26,7 +26,7 @@ pub(super) struct Authenticator {
 enum State {
     /// The initiator has not offered an AuthMethod yet.
     Begun,
-    /// The initiator selected CHAP. It has not named its CHAP algorithms yet.
+    /// The initiator selected CHAP, but has not named its CHAP algorithms yet.
     Chosen,
     /// The target sent its challenge.
     Challenged(Challenge),
@@ -179,7 +179,7 @@ fn is_proved<'a>(
     right_secret && right_name
 }
 
-/// Responds to the initiator's challenge, to prove the target in mutual CHAP.
+/// Responds to the initiator's challenge, which authenticates the target in mutual CHAP.
 fn prove_back<'a>(
     ours: &Challenge,
     initiator: &Credentials,

@@ -102,8 +102,8 @@ impl Negotiated {
             "iSCSIProtocolLevel" => number(value, 0..=31)
                 .map_or(REJECT.into(), |offered| Answer::Value(offered.min(1).to_string())),
             "TaskReporting" => text::choose(value, &["RFC3720"]).unwrap_or(REJECT).into(),
-            // Refuse markers, which RFC 7143 abolished (13.25), and RDMA, which this transport is
-            // not.
+            // Refuse markers, which RFC 7143 abolished (13.25), and RDMA, which TCP does not
+            // provide.
             "IFMarker" | "OFMarker" | "RDMAExtensions" => constant(boolean(value), "No"),
             "IFMarkInt" | "OFMarkInt" => IRRELEVANT.into(),
             _ => NOT_UNDERSTOOD.into(),

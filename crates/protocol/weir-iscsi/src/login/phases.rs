@@ -106,7 +106,7 @@ struct Identity {
 
 impl<'a> Login<'a> {
     /// Starts the login of a connection from `peer`. `receive_data_bytes_max` returns the
-    /// MaxRecvDataSegmentLength that this target declares. It is called once, after the
+    /// MaxRecvDataSegmentLength that this target declares. The login calls it once, after the
     /// authentication.
     pub fn new(
         targets: &'a dyn Targets,

@@ -343,8 +343,8 @@ async fn log_in<S: Socket>(
     }
 }
 
-/// Passes a request to the login. If it contains a CHAP response, it first waits until the throttle
-/// admits the sender's address and account.
+/// Passes a request to the login. If the login awaits a CHAP response, first waits until the
+/// throttle admits the sender's address and account.
 async fn feed(
     login: &mut Login<'_>,
     request: &pdu::Login,
@@ -511,8 +511,8 @@ async fn take_pending(
             Framed::Need(need) => return Ok(Some(need)),
             Framed::Pdu(pdu, used) => (pdu, used),
         };
-        // Accept a Data-Out even without memory for a response: it needs none, and the command that
-        // waits for it may free memory when it ends.
+        // Accept a Data-Out even without memory for a response: a Data-Out has no response, and the
+        // command that waits for this data frees memory when the command ends.
         if pdu.header.opcode() != opcode::DATA_OUT && !connection.has_room() {
             connection.wait_for_room().await;
             continue;

@@ -39,7 +39,8 @@ use crate::limits::{
 ///   gave a wrong response before, by [`CLEAN_INTERVAL`] from other addresses;
 /// - a successful login makes its account known at its address. Later responses for a known account
 ///   from this address have none of these delays, so no guesser can lock the initiator out. A wrong
-///   response for it delays only the next such response, by [`KNOWN_INTERVAL`].
+///   response delays only the next response for the same account and address, by
+///   [`KNOWN_INTERVAL`].
 ///
 /// Tables of fixed size count the wrong responses of addresses and accounts. A keyed hash selects
 /// the table entry, so a flood of addresses evicts nothing. Two addresses can share a table entry
@@ -95,7 +96,7 @@ impl Table {
     }
 }
 
-/// Known account: an account that logged in successfully, at the address from which it did so.
+/// Known account: an account that logged in successfully from one address.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     proved: Instant,
@@ -245,11 +246,12 @@ impl AuthThrottle {
     }
 }
 
-/// Login that waits in the throttle. It counts as waiting until this value is dropped.
+/// Login that waits in the throttle, until this value is dropped.
 struct Waiting<'g> {
     auth_throttle: &'g AuthThrottle,
     who: Guesser,
-    /// True if it counts for the limit of a known account. False if it counts for its address.
+    /// True if the login counts for the limit of a known account. False if it counts for the limit
+    /// of its address.
     as_known: bool,
 }
 
@@ -299,8 +301,8 @@ mod tests {
     }
 
     /// Gives wrong responses as fast as the throttle allows, from each of `addresses` in turn, for
-    /// `time`; `account` names the account of each. Returns the number of responses that were
-    /// checked.
+    /// `time`; `account` returns the account for an address. Returns the number of responses that
+    /// were checked.
     fn guessed(
         auth_throttle: &AuthThrottle,
         addresses: std::ops::Range<u32>,

@@ -67,10 +67,10 @@ impl Refusal {
 
     /// Login status that the initiator receives. RFC 7143 11.13.5 has separate statuses for an
     /// unknown target (0203), a removed target (0204) and a target that the initiator may not use
-    /// (0202). An unauthenticated peer that tries names could learn from them which targets exist
-    /// and which initiators may use them. So all three refusals get the status of a wrong secret
-    /// (0201, "the initiator could not be successfully authenticated"). The server's log has the
-    /// true reason.
+    /// (0202). From these statuses, an unauthenticated peer that tries names could learn which
+    /// targets exist and which initiators may use them. So all three refusals get the status of a
+    /// wrong secret (0201, "the initiator could not be successfully authenticated"). The server's
+    /// log has the true reason.
     pub(crate) const fn status(self) -> Status {
         match self {
             Self::NotFound | Self::Forbidden | Self::Removed => Status::AuthenticationFailure,

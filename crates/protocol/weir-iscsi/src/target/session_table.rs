@@ -1,5 +1,5 @@
-//! Table of the active sessions of a server. The server lists and ends sessions through it, and a
-//! login reinstates sessions. `session` has the reader and writer of a session.
+//! Table of the active sessions of a server. The server uses the table to list and end sessions, a
+//! login to reinstate a session. `session` has the reader and writer of a session.
 //!
 //! Spec: RFC 7143 6.3.5 (session reinstatement), 6.3.4 (connection reinstatement).
 //!
@@ -89,7 +89,7 @@ pub(crate) struct Entrant {
     pub(crate) cid: u16,
     pub(crate) chap: bool,
     pub(crate) digests: Digests,
-    /// Duplicate of the session's socket. Other threads shut it down to end the session.
+    /// Duplicate of the session's socket, which other threads shut down to end the session.
     pub(crate) socket: OwnedFd,
 }
 
@@ -213,8 +213,8 @@ impl Sessions {
     }
 
     /// Ends the sessions for which `chosen` returns true, each after its running commands have
-    /// completed. Returns the number of these sessions at once: [`Sessions::list`] shows a session
-    /// until it has ended.
+    /// completed. Returns the number of these sessions without a wait for their end, so
+    /// [`Sessions::list`] may still show them.
     pub fn end(&self, chosen: impl Fn(&SessionInfo) -> bool) -> usize {
         let table = self.table.lock();
         let chosen = table.living.iter().filter(|one| chosen(&one.info()));

@@ -131,7 +131,7 @@ pub trait Targets: Send + Sync + 'static {
         Ok(1)
     }
 
-    /// Called when an initiator at `address` gave a wrong CHAP response.
+    /// Reports that an initiator at `address` gave a wrong CHAP response.
     fn guessed(&self, _address: &str) {}
 
     /// Decides whether the initiator may log in to `target` (a name in lower case), and with which

@@ -68,8 +68,8 @@ fn initiators_that_take_no_responses_share_the_budget() {
     let (done, shared) = (&setup.disk().done, &setup.disk().shared);
     let run = done.load(Ordering::Relaxed) + shared.load(Ordering::Relaxed) - 1000;
     assert!((6..100).contains(&run), "{run} reads were run for initiators that take none");
-    // The initiator that obeys the protocol makes a large read. It succeeds, because the budget
-    // gives free memory to connections that hold none.
+    // A large read of the initiator that obeys the protocol succeeds, because the budget gives free
+    // memory to connections that hold none.
     assert_eq!(good.read(0, 4096).len(), 2 * MIB);
     // An initiator that resumes receiving gets all its responses.
     for hog in &mut greedy {
@@ -266,7 +266,7 @@ fn answer_ping(initiator: &mut Initiator, ping: &Header) {
     drop(initiator.socket.write_all(out.filled()));
 }
 
-/// Responds to NOP-Ins until the target drops the connection. Returns how long that took.
+/// Responds to NOP-Ins until the target drops the connection. Returns the time until then.
 fn pings_until_dropped(initiator: &mut Initiator) -> Duration {
     let start = Instant::now();
     while let Some(ping) = initiator.try_reply() {

@@ -194,8 +194,8 @@ fn target_list_is_sent_in_bounded_parts() {
     assert!(text.len() > 3 * TEXT_PART_BYTES);
 }
 
-// The server has enough free memory in this test. With scarce memory, a server would also pass that
-// drops a stalled session only when another session waits for memory.
+// The server has enough free memory in this test. With scarce memory, the test would also accept a
+// server that drops a stalled session only when another session waits for memory.
 #[test]
 fn stalled_initiator_is_dropped_even_if_memory_is_free() {
     let limit = Duration::from_millis(200);

@@ -321,8 +321,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-// Regression test: a peer at the address of an initiator guessed secrets, and this locked the
-// initiator out.
+// Regression test: wrong secrets from a peer at the address of an initiator locked this initiator
+// out.
 #[test]
 fn known_initiator_logs_in_during_guesses_from_its_address() {
     let setup = setup(Disk::new(SIZE));

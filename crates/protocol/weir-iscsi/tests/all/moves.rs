@@ -148,8 +148,8 @@ fn session_with_unfinished_requests_does_not_move() {
     let ended = initiator.text(b"1\0", 0x80, begun.header.word(20));
     assert_eq!(ended.data, b"X-a=NotUnderstood\0");
 
-    // The session has no unfinished request. It ignored the earlier requests to move, and moves
-    // now.
+    // The session ignored the earlier requests to move. It has no unfinished request now, so it
+    // moves.
     server.move_sessions(0, 1, 1);
     server.move_sessions(1, 0, 1);
     std::thread::sleep(Duration::from_millis(20));

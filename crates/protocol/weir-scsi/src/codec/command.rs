@@ -71,7 +71,8 @@ pub struct Command<'a> {
 pub enum Status {
     /// The command succeeded.
     Good = 0x00,
-    /// The command failed, or has information to report. Sense data describes it.
+    /// The command failed, or has information to report. The sense data describes the failure or
+    /// has the information.
     CheckCondition = 0x02,
     /// The logical unit cannot accept the command now.
     Busy = 0x08,

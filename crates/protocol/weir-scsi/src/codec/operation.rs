@@ -23,7 +23,7 @@ pub(crate) enum Access {
     Read,
     /// The command needs write access.
     Write,
-    /// Command that manages reservations. It checks for reservation conflicts itself.
+    /// The command manages reservations, and checks for reservation conflicts itself.
     Reservation,
 }
 

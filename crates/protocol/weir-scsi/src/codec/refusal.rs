@@ -1,4 +1,4 @@
-//! Refusals: the ways in which a command can fail, and their mapping from storage errors.
+//! Refusals of commands, and the mapping of storage errors to refusals.
 //!
 //! The encoding of sense data is in `sense`.
 //!
@@ -28,8 +28,7 @@ impl From<Sense> for Refusal {
 }
 
 impl From<ExportError> for Refusal {
-    /// Maps a storage error to sense data or a status. Each error kind has its own sense code or
-    /// status.
+    /// Maps the kind of a storage error to sense data or a status.
     fn from(error: ExportError) -> Self {
         let sense = match error.kind() {
             ErrorKind::Busy => return Self::Status(Status::Busy),

@@ -2,7 +2,7 @@
 //!
 //! The modules in `command` choose the sense code for each failure.
 //!
-//! Invariant: each error kind of the storage has its own sense code or status.
+//! Invariant: `refusal` maps each error kind of the storage to one sense code or status.
 //!
 //! Spec: SPC-4 4.5; additional sense codes of its annex.
 

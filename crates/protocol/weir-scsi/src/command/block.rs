@@ -84,7 +84,7 @@ pub(crate) fn try_read(task: &Task<'_>, out: &mut OutBuf) -> Option<Outcome> {
             Some(Ok(()))
         }
         Ok(false) => None,
-        // Let `read` run the command: it finds the first unreadable block, which needs more reads.
+        // The caller then runs `read`, which finds the first unreadable block by further reads.
         Err(error) if error.kind() == ErrorKind::Data => None,
         Err(error) => Some(Err(error.into())),
     }

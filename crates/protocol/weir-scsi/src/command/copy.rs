@@ -57,8 +57,8 @@ fn at_field(mut sense: Sense, byte: u16) -> Sense {
     sense
 }
 
-/// Adds the number of the failed segment to sense data. If segments were merged, this is the number
-/// of the first merged segment.
+/// Adds the number of the failed segment to sense data; for merged segments, the number of the
+/// first of them.
 fn in_segment(refusal: Refusal, segment: usize) -> Refusal {
     match refusal {
         Refusal::Check(sense) if sense.key == key::COPY_ABORTED => {

@@ -171,7 +171,7 @@ fn long_status(task: &Task<'_>, result: &CopyResult) -> Vec<u8> {
     let (ending, sense) = ending(task, result);
     let mut bytes = vec![0, 0, 0, 0, result.action, status, 0, 0];
     // Estimated status update delay in milliseconds, after which an initiator asks again. FFFFFFFEh
-    // tells it that the copy has ended and that its status no longer changes.
+    // means that the copy has ended and that its status no longer changes.
     let delay: u32 = if result.ended.is_some() { 0xFFFF_FFFE } else { 1000 };
     bytes.extend(delay.to_be_bytes());
     bytes.extend([ending, sense.len() as u8, sense.len() as u8]);

@@ -1,12 +1,13 @@
 //! MODE SENSE and MODE SELECT, with the encoding of the mode pages.
 //!
-//! The code that a mode parameter affects reads it from `unit::mode`.
+//! Code that depends on a mode parameter reads the parameter from `unit::mode`.
 //!
 //! Spec: SPC-4 6.11 to 6.14 and 7.5, SBC-3 6.5.
 //!
 //! Invariants:
 //! - all nexuses share one set of mode parameters. The parameters are lost with the logical unit,
-//!   except a saved write cache setting (SP): an initiator that turned the cache off relies on it;
+//!   except a saved write cache setting (SP), because an initiator that turned the cache off relies
+//!   on this setting;
 //! - MODE SELECT applies its whole parameter list or changes nothing.
 
 use std::sync::atomic::Ordering;
@@ -177,8 +178,8 @@ pub(crate) async fn select_and_save(task: &Task<'_>) -> Outcome {
     let mode = &task.unit.mode;
     let write_cache = after.has(Settings::WRITE_CACHE);
     if !write_cache && before.has(Settings::WRITE_CACHE) {
-        // An initiator that saved "cache off" relies on completed writes being durable. This
-        // includes writes before this command, so flush them first.
+        // An initiator that saved "cache off" relies on the durability of all completed writes,
+        // also of the writes before this command. So flush these writes first.
         task.unit.medium.flush().await?;
     }
     store.save_write_cache(write_cache).await?;
@@ -232,7 +233,7 @@ fn selected(
             return Err(LIST_LENGTH.into());
         }
         let code = byte(parts, 0) & 0x7F;
-        // The page has the sub_page format, or is not supported.
+        // Refuse a page that has the sub_page format or is not supported.
         if !CODES.contains(&code) {
             return Err(invalid_parameter(at).into());
         }

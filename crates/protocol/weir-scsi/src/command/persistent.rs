@@ -7,7 +7,7 @@
 //! Invariants:
 //! - the unit applies one change at a time; a change that must survive a loss of power is saved
 //!   before any command sees it;
-//! - PREEMPT sends its response only after all writes have ended that the victims' former access
+//! - PREEMPT sends its response only after the end of all writes that the victims' former access
 //!   allowed.
 
 use std::sync::atomic::Ordering;
@@ -214,9 +214,9 @@ fn tell(unit: &Unit, change: &Change) {
     }
 }
 
-/// Waits until no write of PREEMPT's victims (the paths whose registration it removed) is running.
-/// This cannot deadlock: the caller has already released the lock `turn`, so the commands of the
-/// victims wait for nothing that this command holds.
+/// Waits until no write of PREEMPT's victims is running. The victims are the paths whose
+/// registration PREEMPT removed. The wait cannot deadlock: the caller has already released the lock
+/// `turn`, so the commands of the victims wait for nothing that this command holds.
 async fn end_tasks(task: &Task<'_>, change: &Change, aborts: bool) {
     let victims: Vec<_> = task
         .unit

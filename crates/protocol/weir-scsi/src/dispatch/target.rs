@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - every I_T nexus has an I_T_L nexus for each mapped logical unit, and no other I_T_L nexus;
-//! - the loss of a nexus releases its SPC-2 reservations. Its persistent reservation registrations
-//!   remain.
+//! - the loss of a nexus releases its SPC-2 reservations, but no registration of the nexus for
+//!   persistent reservations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

@@ -6,7 +6,7 @@
 //! Spec: SAM-5 5.14.
 //!
 //! Invariants:
-//! - each condition is pending at most once, so that an idle initiator takes only a few bytes;
+//! - each condition is pending at most once, so the queue of an idle initiator stays short;
 //! - the check for a pending condition is one atomic load.
 
 use std::collections::VecDeque;

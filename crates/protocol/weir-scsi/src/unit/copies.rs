@@ -35,7 +35,7 @@ pub(crate) struct CopyResult {
     pub(crate) list: u32,
     /// Service action of the command that runs the copy.
     pub(crate) action: u8,
-    /// True if the command set IMMED: it then ended with GOOD even if the copy failed.
+    /// True if the command set IMMED. Such a command ends with GOOD even if the copy fails.
     pub(crate) is_immediate: bool,
     pub(crate) progress: Arc<Progress>,
     pub(crate) ended: Option<Outcome>,

@@ -27,8 +27,8 @@ pub trait Directory: Send + Sync + 'static {
 pub(crate) struct NexusState {
     pub(crate) name: Arc<NexusName>,
     pub(crate) itl_nexuses: RwLock<BTreeMap<u16, Arc<ItlNexus>>>,
-    /// True if REPORTED LUNS DATA HAS CHANGED is pending. It is stored once for each I_T nexus:
-    /// after one logical unit has reported it, no other unit reports it (LUICLR, SPC-4 7.8.7).
+    /// True if REPORTED LUNS DATA HAS CHANGED is pending. The flag exists once for each I_T nexus:
+    /// after one unit has reported the condition, no other unit reports it (LUICLR, SPC-4 7.8.7).
     luns_changed: AtomicBool,
     /// Finds logical units of other targets.
     pub(crate) directory: Option<Arc<dyn Directory>>,

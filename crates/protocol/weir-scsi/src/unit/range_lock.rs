@@ -92,8 +92,8 @@ impl Table {
         Some((rest.first_mut()?, earlier))
     }
 
-    /// True if no earlier lock blocks the lock with this ticket. Once true, this remains true: all
-    /// new locks are later ones.
+    /// True if no earlier lock blocks the lock with this ticket. The result never becomes false
+    /// again, because all new locks are later.
     fn may_go(&mut self, ticket: u64) -> bool {
         let found = self.find(ticket);
         found.is_none_or(|(entry, earlier)| !earlier.iter().any(|one| entry.waits_for(one)))
@@ -128,7 +128,7 @@ impl Table {
 ///
 /// A command that needs an exclusive or stable lock adds that lock to the same table. It then waits
 /// for earlier overlapping locks, and after that until the fast-path counters are 0. Writers that
-/// start later see its lock and use the table.
+/// start later see the exclusive or stable lock and use the table.
 #[derive(Default)]
 pub(crate) struct Ranges {
     /// Number of exclusive and stable locks, both waiting and granted.

@@ -10,7 +10,7 @@ use super::*;
 
 const BLOCK: Range = Range { start: 0, end: 8 };
 
-/// Counts its calls.
+/// Waker that counts its calls.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
