@@ -125,7 +125,8 @@ impl ConcurrentChanges {
         self.shows(before, (0, found), all, |_| true)
     }
 
-    /// True if a read that began at `then` may now return this content from a sector on.
+    /// True if a read that began at `then` may now return `found`: the number of its first sector,
+    /// and the tags of its sectors.
     pub(crate) fn reads(
         &self,
         (before, all): (&[Tag], &[Book]),
@@ -135,8 +136,8 @@ impl ConcurrentChanges {
         self.shows(before, found, all, |change| change.ended.is_some_and(|end| end < then))
     }
 
-    /// True if some of the changes, including all for which `must` returns true, produce this
-    /// content from sector `from` of the volume on.
+    /// True if some of the changes, including all changes for which `must` returns true, produce
+    /// the content `found`, which starts at sector `from` of the volume.
     fn shows(
         &self,
         before: &[Tag],
@@ -220,8 +221,8 @@ impl Search<'_> {
     fn leads_there(&self, left: u32, done: &mut Vec<usize>, states: &mut Vec<Vec<Tag>>) -> bool {
         let rest: Vec<usize> = (0..self.steps.len()).filter(|at| left >> at & 1 == 1).collect();
         let state = states.last().expect("there is what was before");
-        // If no remaining change overwrites a sector, its content is final. If that differs from
-        // `found`, this order of changes is wrong.
+        // If no remaining change overwrites a sector, the sector's content is final. If the final
+        // content differs from `found`, this order of changes is wrong.
         let stays = |sector| !rest.iter().any(|at| self.steps[*at].to.contains(&sector));
         let differs = |(sector, tag): (usize, &Tag)| state[sector] != *tag && stays(sector);
         if (self.from..).zip(self.found).any(differs) {

@@ -125,8 +125,8 @@ struct Cut {
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
 /// Returns `before`, updated to the time of a cut: the newest txg that the running engine has seen,
-/// and the legs that may lack writes. A leg that was absent still lacks writes if the engine's pool
-/// does not list it.
+/// and the legs that may lack writes. If the engine's pool does not list a leg that was absent,
+/// this leg still lacks writes.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
@@ -267,8 +267,7 @@ impl Search {
         }
     }
 
-    /// Cuts the power after the last step. This includes a run whose process has ended without
-    /// operations in flight.
+    /// Cuts the power after the last step of a run, when the load has ended.
     fn cut_at_end(
         self: &Rc<Self>,
         world: &SimWorld,
@@ -374,8 +373,8 @@ impl Search {
     }
 
     /// Returns the legs that are missing in this recovery, and all legs that may be missing in this
-    /// chain of cuts. The chain draws the second set only once: a leg that was missing lacks
-    /// writes, so if legs outside the set were missing later, these writes would be lost.
+    /// chain of cuts. The chain draws the second set only once: only the legs outside the set have
+    /// the writes that a missing leg lacks, so these legs must always be present.
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
         let untroubled = self.scenario.trouble == FaultPlan::None && !self.scenario.reshapes;

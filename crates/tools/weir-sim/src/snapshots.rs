@@ -218,7 +218,8 @@ impl Admin {
             expected.mark(&newer, Presence::Gone);
             note(CoveragePoint::RolledBack);
         }
-        // Destroy the snapshot while the changes that the rollback discarded are not freed yet.
+        // Sometimes destroy the snapshot before the pool frees the changes that the rollback
+        // dropped.
         if self.rng.coin() { self.destroy_named(&id.volume, vec![id.name]).await } else { Ok(()) }
     }
 

@@ -61,7 +61,7 @@ pub(crate) struct ObjectsBook {
     pub(super) next_snapshot: u64,
     /// Name of the snapshot from which one of the datasets was cloned.
     pub(super) origin: Option<String>,
-    /// If true, a promotion is pending, and any of the datasets may have the older snapshots.
+    /// If true, a promotion is pending, and either dataset may have the older snapshots.
     pub(super) promoting: bool,
     pub(super) replica: Replica<ObjectsContent>,
 }

@@ -171,8 +171,8 @@ fn batch_damaged_differently_on_each_leg_is_replayed() {
     }
 }
 
-/// A batch that was not acknowledged lacks sectors. The import drops it without force, whichever
-/// sectors are missing and whatever they held before.
+/// A batch that was not acknowledged lacks sectors. The import drops this batch without force, for
+/// every set of missing sectors and every earlier content of these sectors.
 #[test]
 fn torn_unacknowledged_batch_needs_no_forced_import() {
     for (legs, blocks, rounds) in [(1, 1, 0), (1, 4, 3), (2, 2, 3)] {

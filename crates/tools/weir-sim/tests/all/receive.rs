@@ -79,8 +79,8 @@ async fn content(volume: &Volume) -> Result<Content, DatasetError> {
     Ok(content)
 }
 
-/// Sender of the streams: its disks are healthy, and it has its own history. For every other seed
-/// the sender keeps only a bookmark of each sent snapshot.
+/// Sender of the streams, whose disks are healthy and never lose power. For every other seed, the
+/// sender keeps only a bookmark of each sent snapshot.
 struct Source {
     only_bookmarks: bool,
     world: SimWorld,
@@ -138,7 +138,7 @@ impl Source {
         SendFrom::Snapshot(SnapshotId::new("v", name))
     }
 
-    /// Replaces a snapshot that the receiver has by a bookmark.
+    /// Replaces a snapshot of the sender, which the receiver already has, by a bookmark.
     fn let_go(&self, index: usize) -> Result<(), String> {
         if !self.only_bookmarks {
             return Ok(());
