@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use weir_command::command;
 
 /// Maximum number of checked commits. A clone without a remote does not show which commits are
-/// published, and the subjects of published commits cannot change.
+/// published. The limit excludes old commits, because the subjects of published commits cannot
+/// change.
 const COMMITS: &str = "--max-count=30";
 
 /// Everyday verbs that do not name the effect of a commit.

@@ -19,8 +19,8 @@ use syn::visit::{self, Visit};
 use super::attributes::is_test;
 use crate::tidy::finding::Source;
 
-/// Maximum number of re-exports that are followed to find an item; without it, two re-exports that
-/// name each other would be followed for ever.
+/// Maximum number of re-exports that the search for an item follows; without this limit, two
+/// re-exports that name each other would make the search endless.
 const STEPS_MAX: usize = 32;
 
 /// Segments of a path.

@@ -79,7 +79,7 @@ pub(crate) enum Place {
     Area { vdev: u16, at: u64, second: Option<u64>, len: usize, codec: Codec },
     /// In every label of every disk, in a slot of the uberblock ring.
     Slot(u64),
-    /// In every label of every disk, in the config, which contains the guid of its own disk.
+    /// In every label of every disk, in the config, which contains the guid of the label's disk.
     Config,
     /// In the log region of every disk of vdev 0.
     Log(u64),
@@ -475,7 +475,8 @@ pub(crate) fn pieces(label: &Label, vdev: u16, at: u64, len: usize) -> Vec<Piece
     pieces
 }
 
-/// Encodes changed content in its stored form; `None` if this is longer than the old stored form.
+/// Encodes changed content in its stored form; `None` if the new stored form is longer than the old
+/// one.
 pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>> {
     let mut stored = match codec {
         Codec::Raw => content.to_vec(),

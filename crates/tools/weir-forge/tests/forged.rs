@@ -50,7 +50,8 @@ const OBJECTS: u8 = 20;
 const OBJECTS_SNAPSHOT: u8 = 21;
 const OBJECTS_DAMAGE: u8 = 22;
 
-/// Time after which a forged pool counts as hanging; normally it takes a few milliseconds.
+/// Time after which a forged pool counts as hanging; normally all operations on a pool take a few
+/// milliseconds.
 const HANGS_AFTER: Duration = Duration::from_mins(2);
 /// Maximum resident memory of the tests. A wrong count in a forged pool must not make the engine
 /// allocate that much memory.
