@@ -9,7 +9,7 @@
 //!   block;
 //! - every acknowledged snapshot exists with its content; no destroyed snapshot does;
 //! - the live bytes of segments, the reference counts, and the space accounts of volumes and
-//!   snapshots match a walk of the trees, in which no two blocks share an address.
+//!   snapshots match a walk of the trees; no two blocks have the same address.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Concurrent changes to one volume: computes its possible contents during and after the changes.
 //!
-//! The module `ranges` makes the changes; `history` holds the content before them.
+//! The module `ranges` makes the changes; `history` holds the content before the changes.
 //!
 //! Invariants:
 //! - while the changes run, no other actor changes the volume;

@@ -229,8 +229,8 @@ impl ExpectedState {
         tag
     }
 
-    /// Records that the blocks that contain the sectors from `from` on may hold data of the writes
-    /// in `tags`.
+    /// Records that the sectors from `from` on may have these tags, so that their blocks may hold
+    /// data of these writes.
     pub(crate) fn came_to_hold(&mut self, tags: &[Tag], from: usize) {
         let of_block = |(tag, sector): (&Tag, usize)| (write_of(*tag), sector / SECTORS);
         self.also.extend(tags.iter().zip(from..).map(of_block));

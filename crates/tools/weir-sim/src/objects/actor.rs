@@ -1,5 +1,5 @@
 //! Actor of a scenario that uses datasets with many objects: operations, syncs, snapshots,
-//! rollbacks and a clone. `replica` has its replication.
+//! rollbacks and a clone. `replica` replicates the datasets.
 //!
 //! Invariants:
 //! - one operation runs at a time, so their order is known; syncs run concurrently with operations;

@@ -108,7 +108,7 @@ impl ObjectsBook {
         found.map(|book| 1 - book.owner)
     }
 
-    /// Records that the clone was promoted: it has the origin and all older snapshots now.
+    /// Records that the clone was promoted: the clone now has the origin and all older snapshots.
     pub(super) fn promoted(&mut self) {
         let Some(clone) = self.clone_index() else { return };
         let at = self.snapshots.iter().position(|book| Some(&book.name) == self.origin.as_ref());

@@ -104,7 +104,7 @@ impl ObjectOp {
         })
     }
 
-    /// Returns the log record of the operation. For a write it includes the written blocks.
+    /// Returns the log record of the operation. The log record of a write includes the blocks.
     fn record(&self) -> ObjectRecord {
         let (kind, words) = self.code();
         let blocks = match self {

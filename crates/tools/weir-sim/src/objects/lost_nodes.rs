@@ -40,7 +40,7 @@ const SNAPSHOTS_MAX: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Data(u64),
-    /// The record, or a node above it, is lost. Before the loss it had this content.
+    /// The record, or a node above it, is lost. Before the loss, the record had this content.
     Lost(Option<u64>),
 }
 

@@ -54,8 +54,8 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
     Ok(engine)
 }
 
-/// Creates a pool with `legs` legs whose log has wrapped `rounds` times, and writes a last batch of
-/// `blocks` blocks.
+/// Creates a pool with `legs` legs and a log that has wrapped `rounds` times, and writes a last
+/// batch of `blocks` blocks.
 fn logged(legs: usize, blocks: usize, rounds: usize) -> Log {
     let len = 2 * LABEL_BYTES + LOG_BYTES + (8 << 20);
     let disks: Vec<DiskOptions> =

@@ -25,7 +25,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 704;
 const SNAPSHOTS: u64 = 4;
 
-/// Number with which each block is filled. A block of zeros has no entry.
+/// Number that fills a block, by the number of the block. A block of zeros has no entry.
 type Content = BTreeMap<u64, u64>;
 
 /// Engine options with `bytes` of memory. The source has no committer, so its memory must hold all

@@ -251,9 +251,9 @@ fn claims_that_do_not_know_each_other_are_both_superseded() {
     for present in [[x, z, w], [z, w, x]] {
         let disks: Vec<MediaImage> = std::iter::once(y).chain(present).cloned().collect();
         each_cut_without_disk_0(&disks, 102, |at, all| {
-            // The uberblock on y lists x as stale. So B may have committed its txg without the
-            // other disks, and clients may have read the data. So these disks may count as
-            // diverged.
+            // The uberblock on y lists x as stale, so B may have committed its txg without the
+            // other disks, and clients may have read the data of this txg. So the import may
+            // report these disks as diverged.
             match check(all, &machine.content) {
                 Err(DatasetError::Pool(PoolError::Diverged { .. })) => {
                     check_with(all, &machine.content, true).unwrap();
