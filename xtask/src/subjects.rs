@@ -15,7 +15,7 @@ const COMMITS: &str = "--max-count=30";
 /// Everyday verbs that do not name the effect of a commit.
 const VAGUE: [&str; 5] = ["Let", "Mend", "Say", "Teach", "Tell"];
 
-/// Imperatives that end like another form of a verb.
+/// Imperatives that end in `ed`, `ing` or `s`, like other forms of a verb.
 const IMPERATIVES: [&str; 8] =
     ["Bring", "Canvas", "Embed", "Exceed", "Feed", "Focus", "Proceed", "Seed"];
 

@@ -92,7 +92,7 @@ impl Client {
             let mut write = |block| match self.rng.below(12) {
                 // Write zeros to one of twelve blocks; the engine stores them as holes.
                 0 => 0,
-                // Write content again that the pool holds or held in some block.
+                // Repeat content that some block of the pool holds or held.
                 1..4 => expected.known_tag(self.rng.next_u64(), block),
                 odds => expected.new_tag(opened.index, block, odds % 2 == 0),
             };

@@ -16,8 +16,8 @@ use std::ops::Range;
 use crate::expected::Book;
 use crate::history::Tag;
 
-/// Logical time within one [`ConcurrentChanges`]; the begin and the end of each change have
-/// different times.
+/// Logical time within one [`ConcurrentChanges`]; all starts and ends of changes have different
+/// times.
 pub(crate) type LogicalTime = usize;
 
 /// Source of a clone.
@@ -68,7 +68,7 @@ impl ConcurrentChanges {
         self.now
     }
 
-    /// Records the begin of a change.
+    /// Records the start of a change.
     pub(crate) fn begin(&mut self, to: Range<usize>, what: What) -> LogicalTime {
         let began = self.tick();
         self.changes.insert(began, Change { to, what, ended: None, is_durable: false });
@@ -95,7 +95,7 @@ impl ConcurrentChanges {
         self.changes.remove(&began);
     }
 
-    /// Records the begin of a flush or a read; returns its logical time.
+    /// Records the start of a flush or a read; returns its logical time.
     pub(crate) fn moment(&mut self) -> LogicalTime {
         self.tick()
     }

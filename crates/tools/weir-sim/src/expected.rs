@@ -50,7 +50,7 @@ impl<T: Copy + PartialEq> Property<T> {
     }
 }
 
-/// Expected state of the newest volume that has one name.
+/// Expected state of the newest volume with a certain name.
 #[derive(Clone, Debug)]
 pub(crate) struct Book {
     pub(crate) name: String,

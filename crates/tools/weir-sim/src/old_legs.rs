@@ -130,7 +130,7 @@ pub(crate) fn judge(
         }
         if reads_first {
             // Check in only some of the runs: a check before the resilver ends repairs each bad
-            // copy that the check reads, so it may hide ranges that the resilver missed.
+            // copy that the check reads, and so may hide ranges that the resilver missed.
             check::strict(&engine, expected).await?;
         }
         if !settle(&world, &engine).await? {

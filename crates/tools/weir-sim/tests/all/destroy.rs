@@ -1,6 +1,6 @@
 //! Volumes and snapshots that are destroyed while a commit runs, under power cuts.
 //!
-//! The scenario's administrator destroys volumes and snapshots under load.
+//! Scenarios destroy volumes and snapshots under load, at random times.
 //!
 //! Invariant: a seed determines each run; time is virtual.
 

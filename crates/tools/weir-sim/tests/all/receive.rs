@@ -1,7 +1,7 @@
 //! Receive on disks that lose power at any step: the stream resumes at the position stored on the
 //! disks, and the received data equals the sent data.
 //!
-//! weir-dataset tests truncated streams and refusals; no other load runs here.
+//! weir-dataset tests truncated streams and refusals. In these tests, no other load runs.
 //!
 //! Invariant: no test is random; a seed replays its run.
 
