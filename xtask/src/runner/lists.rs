@@ -87,8 +87,8 @@ const ALONE: &[(Tests, &str)] = &[
 ];
 
 /// Tests of [`ALONE`] that may run two at a time. Simulated disks delay most of their operations,
-/// so these tests leave the cores idle most of the time, and two of them rarely need a core at
-/// once.
+/// so these tests leave the cores idle most of the time, and two of them rarely need a core at the
+/// same time.
 const PAIRED: &[Tests] = &[
     tests("weir", "steady::disk_slightly_faster"),
     tests("weir", "steady::disks_slower"),

@@ -104,8 +104,8 @@ pub(super) fn read(root: &str, sources: &BTreeMap<&str, &str>) -> Result<Graph> 
     Ok(Graph { files, imports, calls })
 }
 
-/// Returns the file that defines the item that `path` names in the code of the module `place`;
-/// `None` if no file of the crate does.
+/// Resolves `path` in the code of the module `place`: returns the file that defines the named item;
+/// `None` if no file of the crate defines the item.
 fn resolve(
     scopes: &BTreeMap<Segments, Scope>,
     place: &[String],

@@ -211,8 +211,8 @@ impl Forgery {
         true
     }
 
-    /// Moves a block of a metadata tree, which no longer fits its address, to another address, and
-    /// stores it there uncompressed. Returns false if there is no space.
+    /// Moves a structure that no longer fits its address to another address, and stores it there
+    /// uncompressed. Returns false if it is no block of a metadata tree, or if there is no space.
     fn move_out(&mut self, part: usize) -> bool {
         let is_own = matches!(
             self.map.parts[part].kind,
@@ -286,8 +286,8 @@ fn stamp(content: &mut [u8], place: Place) {
     }
 }
 
-/// Draws the offset of a field: structures are little-endian words at any offset, pointers at
-/// multiples of 32.
+/// Draws the offset of a field: nodes have pointers at multiples of 32, and most other structures
+/// have little-endian words at any offset.
 fn field(part: &Part, rng: &mut Rng) -> usize {
     let len = part.content.len();
     let used = part.content.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);

@@ -1,6 +1,6 @@
 //! Administrator of a scenario: creates, resizes and destroys volumes under load.
 //!
-//! `client` writes data, `snapshots` handles snapshots and clones, `ranges` block clones.
+//! `client` writes data, `snapshots` handles snapshots and clones, `ranges` makes block clones.
 //!
 //! Invariant: a call is recorded as pending before it starts, and as acknowledged right after it
 //! returns.

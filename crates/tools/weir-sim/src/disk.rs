@@ -348,8 +348,8 @@ impl Device for SimDisk {
     }
 
     fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>> {
-        // Read the completion number at the call, before the first poll: a flush guarantees no
-        // writes that complete later.
+        // Read the completion number at the call, before the first poll: a flush does not cover
+        // writes that complete after the call.
         let covers = self.state.lock().completions;
         let operation = self.start(Request::Flush { covers });
         Box::pin(async move { operation.await.result })

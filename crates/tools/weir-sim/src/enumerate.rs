@@ -1,7 +1,7 @@
 //! Crash enumerator: cuts the power at many steps of a scenario with many plans, recovers after
 //! each cut, checks the result, and sometimes continues the load after a recovery.
 //!
-//! `scenario` holds the actors and `check` the checks.
+//! `scenario` holds the actors and `check` holds the checks.
 //!
 //! Invariants:
 //! - a violation names seed, step and plan, and these three replay it;
@@ -91,7 +91,7 @@ pub struct Report {
 pub struct Violation {
     /// The scenario that violated the guarantee.
     pub scenario: Scenario,
-    /// Step of the first cut; 0 if the violation came while the scenario ran.
+    /// Step of the first cut; 0 if the violation belongs to no cut.
     pub step: u64,
     /// Plan of the first cut.
     pub plan: Option<CutPlan>,
@@ -247,7 +247,7 @@ impl Search {
         let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
         // Guarantees begin when a flush ends, so cut four times as often around flushes.
         let odds = if point.op == DeviceOp::Flush { odds.saturating_mul(4) } else { odds };
-        // With more disks the same change takes more steps, and each recovery takes longer.
+        // With more disks, cut less often: a change takes more steps, and a recovery takes longer.
         let disks = self.scenario.layout.disks().max(2) as u64;
         let odds = (u64::from(odds) * 4 / (disks * disks)) as u32;
         if self.violation.borrow().is_some() || !rng.chance(odds.min(1_000_000)) {

@@ -249,8 +249,8 @@ impl Before {
         Ok(())
     }
 
-    /// Adds the logged writes to every volume that an import found to the expected content
-    /// `written`. A forced import may drop the writes to a volume that the import did not find.
+    /// After an import, records in `written` the logged writes of every volume that the import
+    /// found. A forced import may drop the writes to a volume that it did not find.
     fn keep_logged(&mut self, engine: &Engine, written: &mut Written) {
         for (block, tag) in &self.logged {
             self.exact.remove(block);

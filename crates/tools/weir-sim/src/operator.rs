@@ -2,7 +2,7 @@
 //! adds and removes vdevs, under load.
 //!
 //! `admin` handles volumes. `enumerate` tests resilvers after a power cut: once all legs are
-//! online, it may run the next recovery without any one of them.
+//! online, the next recovery may run without any one of the legs.
 //!
 //! Invariants:
 //! - the operator takes at most one leg offline at a time, and never the only complete leg;

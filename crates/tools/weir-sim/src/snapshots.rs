@@ -1,6 +1,6 @@
 //! Snapshots and clones by the administrator of a scenario.
 //!
-//! `admin` holds the other calls, `check` the checks.
+//! `admin` holds the other calls; `check` holds the checks.
 //!
 //! Invariants:
 //! - a call is recorded as pending before it starts, and as acknowledged right after it returns;

@@ -268,8 +268,8 @@ impl Devices {
 impl Events for Devices {
     fn submit(&self, now: Duration) -> Result<(), SimError> {
         loop {
-            // Release the lock of the queue before the operation is issued: a hook that runs then
-            // may create another world, but never uses this queue.
+            // Release the lock of the queue before the operation is issued, because `issue` may run
+            // a hook. The hook may create another world, but never uses this queue.
             let Some(submission) = self.queue.lock().pop_front() else { return Ok(()) };
             self.issue(submission, now)?;
         }

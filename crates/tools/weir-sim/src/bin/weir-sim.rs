@@ -39,8 +39,8 @@ const MEMORY_WINDOW: u64 = 5_000;
 /// Minimum number of recoveries in a run whose growth of resident memory is judged. In a shorter
 /// run, the growth depends on the memory that single scenarios need.
 const MEMORY_JUDGED: u64 = 50_000;
-/// Maximum ratio of the last median of resident memory to the first. Larger growth would abort a
-/// long run.
+/// Maximum ratio of the last median of resident memory to the first. With larger growth, a long run
+/// would reach its memory limit.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
 
 /// Cut the power of simulated pools and check the recovered data.

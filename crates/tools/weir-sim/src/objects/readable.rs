@@ -4,7 +4,7 @@
 //!
 //! Invariants, for a damaged pool:
 //! - a read returns an error or content that was once written to that slot or record;
-//! - slots and records that need no lost part have their exact content.
+//! - slots and records that do not depend on a lost block or node have their exact content.
 
 use std::collections::{BTreeMap, BTreeSet};
 

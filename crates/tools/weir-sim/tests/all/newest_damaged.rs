@@ -56,8 +56,8 @@ enum End {
     KilledAtOnce,
 }
 
-/// Commits four states of a volume, each with another byte, and damages the newest `damaged`
-/// uberblocks. Returns the error of an import or the byte that the import found.
+/// Commits four states of a volume, each filled with a different byte, and damages the newest
+/// `damaged` uberblocks. Returns the error of an import or the byte that the import found.
 async fn import_after(world: &SimWorld, end: End, damaged: u64, bug: PlantedBug) -> Imported {
     let first = pool_with(world, host("a"), bug).await;
     for byte in [4, 5, 6, 7] {
