@@ -65,8 +65,8 @@ fn affected<'a>(
     }
     // A changed package affects every package that links it, transitively.
     while add_dependents(packages, &mut found, |kind_is_dev| !kind_is_dev) {}
-    // A package that is only a dev-dependency affects just the tests of the packages that depend on
-    // it directly, so do not repeat this step for the packages that link those.
+    // A dev-dependency affects only the tests of the packages that depend on it directly. So do not
+    // repeat this step: it would add packages that link these dependents.
     add_dependents(packages, &mut found, |kind_is_dev| kind_is_dev);
     Affected::Packages(found)
 }

@@ -3,8 +3,8 @@
 //!
 //! Not here: the code and the options of the benchmarks (crates/tools/weir-peers).
 //!
-//! Invariant: weir-peers replaces this process, so the servers that it starts end with the task,
-//! and the task returns its exit code.
+//! Invariant: weir-peers replaces this process, so the servers that weir-peers starts end with the
+//! task, and the task returns the exit code of weir-peers.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;

@@ -52,7 +52,7 @@ fn tell(packages: &BTreeMap<String, String>, revision: &str) {
 /// Returns the stages for these packages, or for all packages. Some stages always cover the whole
 /// workspace: the unit tests of all packages are built, because a cargo call with fewer packages
 /// would select other features and compile their dependencies again; and Clippy checks all crates,
-/// because cargo runs it again only for changed ones.
+/// because cargo runs Clippy again only for changed crates.
 fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
     let has = |name: &str| packages.is_none_or(|packages| packages.contains(name));
     let mut stages = vec![test::fmt(), test::tidy(), test::subjects()];

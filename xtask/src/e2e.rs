@@ -2,11 +2,11 @@
 //!
 //! Not here: the code of the tests (bin/weir/tests).
 //!
-//! Invariant: the program under test (profile `ci`) has the code of the shipped program, and its
-//! data path also has the settings, without debug information and without test features of Weir.
-//! Management calls are not optimised. Tokio has one more feature, a test clock, which the program
-//! does not use. The reason for this feature: all tests request the same features of dependencies,
-//! so that cargo builds every crate once.
+//! Invariant: the program under test (profile `ci`) has the code of the shipped program, without
+//! debug information and without test features of Weir. The data path is compiled as in the shipped
+//! program; management calls are not optimised. Tokio has one more feature, a test clock, which the
+//! program does not use: all tests request the same features of dependencies, so that cargo builds
+//! every crate once.
 
 use anyhow::Result;
 use weir_command::command;

@@ -6,7 +6,8 @@
 //! - the task fails with a message if there are no fuzz targets, if cargo-fuzz is missing, or after
 //!   a crash;
 //! - the stable toolchain of the workspace suffices: only the address sanitizer would need a
-//!   nightly toolchain. Coverage works without it, and the parsers contain no unsafe code.
+//!   nightly toolchain. Coverage works without the sanitizer, and the parsers contain no unsafe
+//!   code, which the sanitizer would check.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -131,8 +132,8 @@ impl Drop for Run<'_> {
     }
 }
 
-/// Returns the corpus folder that libFuzzer extends, then the committed one: libFuzzer writes to
-/// the first.
+/// Returns the corpus folder that libFuzzer extends, then the committed corpus folder: libFuzzer
+/// writes new inputs to the first folder on its command line.
 fn corpora(fuzz: &Path, target: &str) -> Result<Vec<PathBuf>> {
     let grown = fuzz.join("corpus").join(target);
     fs::create_dir_all(&grown)?;

@@ -128,8 +128,8 @@ fn name_of(item: &syn::Item) -> String {
     words[..end].trim().chars().take(80).collect()
 }
 
-/// Returns tokens as text, without visibility, documentation and `use` declarations. Of each path
-/// it keeps only the last segment.
+/// Returns tokens as text, without visibility, documentation and `use` declarations, and with only
+/// the last segment of each path.
 fn plain(tokens: TokenStream) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut tokens = tokens.into_iter().peekable();

@@ -119,7 +119,7 @@ fn log_folder(suite: &str) -> Result<(PathBuf, File)> {
     bail!("{RUNS_MAX} runs of {suite} are already in progress")
 }
 
-/// Returns the tests that match the packages and the filter of the suite, `repeat` times.
+/// Returns the tests that match the packages and the filter of the suite, each test `repeat` times.
 fn select(mut cases: Vec<Case>, suite: &Suite) -> Result<Vec<Case>> {
     if let Some(packages) = &suite.packages {
         cases.retain(|case| packages.contains(&case.program.package));

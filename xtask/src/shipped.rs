@@ -1,9 +1,9 @@
 //! `shipped`: a stage that compares the features with which the dependencies of the shipped program
 //! are built with the features in the build of the tests.
 //!
-//! All stages compile each dependency once, with all features that programs and tests request. So
-//! code that uses a feature which only tests request compiles in the stages, but not in the shipped
-//! program.
+//! All stages compile each dependency once, with all features that programs and tests request. If
+//! the program used a feature that only tests request, its code would compile in all stages, but
+//! not in the build of the shipped program.
 //!
 //! Not here: a build of the shipped program, which would take minutes more.
 //!

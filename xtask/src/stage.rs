@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - a failed stage does not stop later stages, so that one run reports all failures. The run stops
-//!   only if the stage fails that installs the tools of later stages ([`SETUP`]);
+//!   only if [`SETUP`] fails, the stage that installs the tools of later stages;
 //! - below the table are the failed tests, each with the command that runs it again;
 //! - the last printed line is `N passed, N failed`. A skipped stage is marked in the table and
 //!   counts neither as passed nor as failed.

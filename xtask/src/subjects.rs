@@ -8,13 +8,14 @@ use anyhow::{Result, bail};
 use weir_command::command;
 
 /// Maximum number of checked commits. A clone without a remote does not show which commits are
-/// published, and the subjects of published commits cannot change.
+/// published. The limit excludes old commits, because the subjects of published commits cannot
+/// change.
 const COMMITS: &str = "--max-count=30";
 
 /// Everyday verbs that do not name the effect of a commit.
 const VAGUE: [&str; 5] = ["Let", "Mend", "Say", "Teach", "Tell"];
 
-/// Imperatives that end like another form of a verb.
+/// Imperatives that end in `ed`, `ing` or `s`, like other forms of a verb.
 const IMPERATIVES: [&str; 8] =
     ["Bring", "Canvas", "Embed", "Exceed", "Feed", "Focus", "Proceed", "Seed"];
 

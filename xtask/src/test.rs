@@ -24,8 +24,8 @@ pub(crate) fn clippy() -> Stage {
 }
 
 /// Returns the stage that compares the features of dependencies. Tests request more features than
-/// the program. If the code of the program needs one of these features, it compiles in the other
-/// stages, but not when the program is built alone for shipping.
+/// the program. If the code of the program needs one of these features, the code compiles in the
+/// other stages, but not when the program is built alone for shipping.
 pub(crate) fn shipped() -> Stage {
     Stage { name: "shipped", step: Step::Task(shipped::main) }
 }

@@ -1,5 +1,5 @@
 // A library for LD_PRELOAD that lets User-Mode Linux run on CPUs whose XSAVE area is larger than
-// the area for which User-Mode Linux was built (AMX: 11 KiB; Linux 6.1 has room for 2.7 KiB).
+// the area for which User-Mode Linux was built (AMX: 11 KiB; Linux 6.1 reserves 2.7 KiB).
 //
 // The library changes one ptrace request, PTRACE_SETREGSET, and passes on all other requests.
 //

@@ -53,8 +53,8 @@ impl Cores {
 /// Number of ticks in a second of `/proc`, on every machine with Linux.
 const TICKS: u64 = 100;
 
-/// Returns the processor time of a process and of its children that were waited for; 0 without
-/// figures from the kernel.
+/// Returns the processor time of a process and of the children that it waited for; 0 if the kernel
+/// does not report the time.
 pub(super) fn process_time(pid: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name, in parentheses, may contain blanks. The fields after it start with the state.

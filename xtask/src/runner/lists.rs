@@ -40,8 +40,8 @@ const LONGER: &[(Tests, u64, &str)] = &[
     (tests("weir-sim", "planted_bugs::"), 300, "simulates until the planted bug is noticed"),
 ];
 
-/// Usual seconds of the slowest tests. The runner starts the slowest tests first, and a clean
-/// clone, as in CI, has no times of an earlier run.
+/// Usual seconds of the slowest tests, which the runner starts first. The runner uses this list in
+/// a clean clone, as in CI, which has no times of an earlier run.
 const SLOW: &[(Tests, u16)] = &[
     (tests("weir", "iscsi_kernel::failed_path"), 60),
     (tests("weir", "iscsi_kernel::kernel_uses"), 50),
@@ -88,8 +88,8 @@ const ALONE: &[(Tests, &str)] = &[
 ];
 
 /// Tests of [`ALONE`] that may run two at a time. Simulated disks delay most of their operations,
-/// so these tests leave the cores idle most of the time, and two of them rarely need a core at
-/// once.
+/// so these tests leave the cores idle most of the time, and two of them rarely need a core at the
+/// same time.
 const PAIRED: &[Tests] = &[
     tests("weir", "steady::disk_slightly_faster"),
     tests("weir", "steady::disks_slower"),

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     /// Regression: Linux refuses to set only a part of the XSAVE area (EFAULT). So User-Mode Linux
-    /// 6.1 panicked at its first process on CPUs whose XSAVE area is larger than the one it knows.
+    /// 6.1 panicked at its first process on CPUs with an XSAVE area larger than it supports.
     #[test]
     fn only_the_library_can_set_a_part_of_the_xsave_area() {
         let folder = tempfile::tempdir().expect("a temporary folder");

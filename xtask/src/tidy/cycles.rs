@@ -106,8 +106,8 @@ fn components(count: usize, edges: &Edges) -> Vec<Vec<usize>> {
     found
 }
 
-/// Appends to `order` the file and all files that it imports, directly or indirectly, and that were
-/// not seen before. Each file comes after the files that it imports.
+/// Appends to `order` the file and all files that it imports directly or indirectly, except files
+/// in `seen`. Each file comes after the files that it imports.
 fn visit(file: usize, edges: &Edges, seen: &mut [bool], order: &mut Vec<usize>) {
     if std::mem::replace(&mut seen[file], true) {
         return;

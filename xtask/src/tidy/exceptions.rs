@@ -2,8 +2,8 @@
 //!
 //! Not here: the reasons of exceptions, which are `#` lines above the entries in the list.
 //!
-//! Invariants: if a file has more findings than its entry allows, all of them are reported. If it
-//! has fewer findings, the entry must be lowered or removed.
+//! Invariants: if a file has more findings than its entry allows, all its findings are reported. If
+//! the file has fewer findings, the entry must be lowered or removed.
 
 use std::collections::BTreeMap;
 

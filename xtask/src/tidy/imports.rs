@@ -19,8 +19,8 @@ use syn::visit::{self, Visit};
 use super::attributes::is_test;
 use crate::tidy::finding::Source;
 
-/// Maximum number of re-exports that are followed to find an item; without it, two re-exports that
-/// name each other would be followed for ever.
+/// Maximum number of re-exports that the search for an item follows; without this limit, two
+/// re-exports that name each other would make the search endless.
 const STEPS_MAX: usize = 32;
 
 /// Segments of a path.
@@ -104,8 +104,8 @@ pub(super) fn read(root: &str, sources: &BTreeMap<&str, &str>) -> Result<Graph> 
     Ok(Graph { files, imports, calls })
 }
 
-/// Returns the file that defines the item that `path` names in the code of the module `place`;
-/// `None` if no file of the crate does.
+/// Resolves `path` in the code of the module `place`: returns the file that defines the named item;
+/// `None` if no file of the crate defines the item.
 fn resolve(
     scopes: &BTreeMap<Segments, Scope>,
     place: &[String],

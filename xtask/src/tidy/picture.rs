@@ -3,8 +3,8 @@
 //!
 //! Not here: the rules for imports (layers.rs).
 //!
-//! The picture is the transitive reduction of the dependency graph: it omits an import of a crate
-//! that other imports of that crate imply. It shows no dev-dependencies.
+//! The picture is the transitive reduction of the dependency graph: if other imports of a crate
+//! imply an import, the picture omits this import. The picture shows no dev-dependencies.
 //!
 //! Invariant: the same workspace gives the same picture.
 

@@ -159,8 +159,8 @@ fn function(line: &str) -> Option<&str> {
     Some(signature.strip_prefix("fn ")?.split_once('(')?.0)
 }
 
-/// Returns the folder in whose count a file is: its crate, or the first one or two folders of its
-/// path.
+/// Returns the folder whose count includes the suspicious lines of a file: the file's crate, or the
+/// first one or two folders of the file's path.
 fn folder(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     let deepest = if parts[0] == "crates" { 3 } else { 2 };

@@ -11,7 +11,7 @@
 use super::imports::{Graph, folder_of};
 use crate::tidy::finding::{Finding, Rule, Source};
 
-/// Start of the comment above the list of rooms, which are the modules of a crate that are folders.
+/// Start of the comment above the list of rooms (modules of a crate that are folders).
 const LIST: &str = "// Modules, lowest layer first";
 
 /// Crates whose `lib.rs` must have a list. Without [`LISTED`], a reworded comment would switch the

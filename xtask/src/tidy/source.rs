@@ -7,7 +7,7 @@
 
 use crate::tidy::finding::{Finding, Rule, Source};
 
-/// Maximum number of lines of a file: a reader can read so many in one sitting.
+/// Maximum number of lines of a file: as many as a reader can read in one sitting.
 const FILE_LINES_MAX: usize = 800;
 
 /// Maximum length of a line, as in rustfmt.toml; rustfmt does not check comments and strings.

@@ -130,7 +130,7 @@ fn is_facade(item: &syn::ItemUse) -> bool {
         && matches!(*path.tree, syn::UseTree::Glob(_))
 }
 
-/// Defines the visit of a kind of item: first its own name is checked, then its contents.
+/// Defines the visitor of a kind of item, which checks the item's name, then the item's contents.
 macro_rules! named {
     ($($visit:ident($item:ty);)*) => {
         $(fn $visit(&mut self, item: &'ast $item) {

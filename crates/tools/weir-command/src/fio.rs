@@ -52,8 +52,8 @@ fn job(job: &Value) -> Result<Job> {
     let (read, write) = (&job["read"], &job["write"]);
     let ops = |side: &Value| side["total_ios"].as_u64().unwrap_or(0);
     let seconds = |side: &Value| side["runtime"].as_f64().unwrap_or(0.0) / 1000.0;
-    // If fio verifies its writes, it counts its own reads but reports no time for them. So use the
-    // reads only if they have a time.
+    // If fio verifies its writes, it counts the verifying reads but reports no time for them. So
+    // use the reads only if they have a time.
     let busy = if seconds(read) > 0.0 { read } else { write };
     let seconds = seconds(busy);
     if ops(busy) == 0 || seconds <= 0.0 {

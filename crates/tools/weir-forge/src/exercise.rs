@@ -19,7 +19,7 @@ use crate::sample::send;
 /// Number of bytes in each of the [`READS`] reads of a volume, which are spread over its length.
 const READ_BYTES: usize = 16 << 10;
 const READS: u64 = 8;
-/// Number of digests of each snapshot.
+/// Number of digests that each call requests for a snapshot.
 const DIGESTS: u64 = 4;
 /// Number of steps after which a scan is stopped.
 const STEPS_MAX: u32 = 500;
@@ -51,7 +51,7 @@ fn scrub(bench: &Bench) {
     let _started = bench.scrub_start();
     let sleeps = std::sync::atomic::AtomicU32::new(0);
     // `run_scans` sleeps between the steps of a scan, and after the last step until there is more
-    // work. So end it after [`STEPS_MAX`] sleeps.
+    // work. So stop the engine after [`STEPS_MAX`] sleeps.
     let sleep = |_| {
         if sleeps.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > STEPS_MAX {
             bench.stop();

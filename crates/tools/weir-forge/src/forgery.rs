@@ -99,8 +99,8 @@ impl Forgery {
         self.dirty.insert(part);
     }
 
-    /// Fills every inner node of the datasets' trees with its first child pointer; returns the
-    /// number of changed nodes.
+    /// Overwrites all slots of every inner node of the datasets' trees with the node's first child
+    /// pointer; returns the number of changed nodes.
     pub fn fill_nodes(&mut self) -> usize {
         let leads = |slot: &[u8; BlockPtr::BYTES]| {
             BlockPtr::decode(slot).is_ok_and(|ptr| ptr.kind == PtrKind::Node)
@@ -177,8 +177,9 @@ impl Forgery {
     /// Updates all checksums and writes the changes to the disks; returns false if a changed node
     /// compresses too badly to fit its address.
     pub fn seal(mut self, disks: &mut Disks) -> bool {
-        // A child has a higher index than its first parent, but a shared child has parents with
-        // higher indices too, so repeat until no structure changes.
+        // A child has a higher index than its first parent, so seal the highest index first. A
+        // shared child can also have a parent with a higher index than its own, so repeat until no
+        // structure changes.
         let mut all = BTreeSet::new();
         while let Some(part) = self.dirty.pop_last() {
             let stored = match self.sealed(part) {
@@ -210,8 +211,8 @@ impl Forgery {
         true
     }
 
-    /// Moves a block of a metadata tree that has grown to another address, where it is stored
-    /// uncompressed; returns false if there is no space.
+    /// Moves a structure that no longer fits its address to another address, and stores it there
+    /// uncompressed. Returns false if it is no block of a metadata tree, or if there is no space.
     fn move_out(&mut self, part: usize) -> bool {
         let is_own = matches!(
             self.map.parts[part].kind,
@@ -285,8 +286,8 @@ fn stamp(content: &mut [u8], place: Place) {
     }
 }
 
-/// Draws the offset of a field: structures are little-endian words at any offset, pointers at
-/// multiples of 32.
+/// Draws the offset of a field: nodes have pointers at multiples of 32, and most other structures
+/// have little-endian words at any offset.
 fn field(part: &Part, rng: &mut Rng) -> usize {
     let len = part.content.len();
     let used = part.content.iter().rposition(|byte| *byte != 0).map_or(1, |last| last + 1);

@@ -1,15 +1,15 @@
 //! Pools with valid checksums and invalid fields, as a bug, bad memory or an attacker can leave
 //! them. The simulator covers bytes with wrong checksums; the fuzz targets cover single decoders.
 //!
-//! A [`Map`] finds every structure of a pool on its disks, and the fields that hold its checksum. A
+//! A [`Map`] has every structure of a pool, and the fields that hold the structure's checksum. A
 //! [`Forgery`] changes fields of some structures and seals the path up to the uberblock.
 //! [`exercise`] then runs the operations of a server, `weir check` and `weir rescue` on the disks.
 //! [`forge_stream`] changes a send stream in the same way, and [`receive`] receives it into a pool.
 //!
 //! Invariants:
 //! - a seed determines the pool, the forgery and the exercise;
-//! - a structure keeps its address and its stored length, so only the forged fields change; a block
-//!   of the metadata trees that compresses worse than before moves to unused space.
+//! - a structure keeps its address and its stored length, so only the forged fields change; only a
+//!   block of the metadata trees that compresses worse than before moves to unused space.
 
 mod bench;
 mod disks;

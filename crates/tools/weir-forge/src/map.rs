@@ -1,4 +1,5 @@
-//! Map of a pool: the address of every structure, and the fields that hold its checksum.
+//! Map of a pool: the address of every structure, and the fields that hold the checksum of the
+//! structure.
 //!
 //! `forgery` changes the structures.
 //!
@@ -79,7 +80,7 @@ pub(crate) enum Place {
     Area { vdev: u16, at: u64, second: Option<u64>, len: usize, codec: Codec },
     /// In every label of every disk, in a slot of the uberblock ring.
     Slot(u64),
-    /// In every label of every disk, in the config, which contains the guid of its own disk.
+    /// In every label of every disk, in the config, which contains the guid of the label's disk.
     Config,
     /// In the log region of every disk of vdev 0.
     Log(u64),
@@ -113,8 +114,8 @@ pub(crate) struct Part {
     pub(crate) seals: Vec<Seal>,
 }
 
-/// Unused end of an open root segment. A block of a metadata tree that no longer fits its old
-/// address moves there.
+/// Unused end of an open root segment. If a forged block of a metadata tree no longer fits its
+/// address, the block moves to this unused end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spare {
     pub(crate) vseg: VsegId,
@@ -136,7 +137,7 @@ pub struct Map {
 }
 
 /// Offsets of the tree roots in an encoded bootstrap table. The magic number, the txg and two other
-/// numbers precede them.
+/// numbers precede the roots.
 const ROOTS_AT: [usize; 4] = [32, 65, 98, 131];
 /// Offset of the first root segment in an encoded bootstrap table: the number of the segment,
 /// followed by its segment entry.
@@ -147,12 +148,12 @@ const ROOT_V8_AT: usize = 35;
 /// description of the tree.
 const NAME_AT: usize = 26;
 const ROOT_AT: usize = 8 + 1;
-/// Offset of the root pointer in a slot. The height of the tree precedes it.
+/// Offset of the root pointer in a slot. The height of the tree precedes the pointer.
 const SLOT_ROOT_AT: usize = 1;
 /// Offset of the summary's address in an encoded segment entry.
 const SUMMARY_AT: usize = 48;
-/// Offset of the address of the preceding summary in an encoded summary, and of that summary's
-/// checksum.
+/// Offsets in an encoded summary: of the address of the preceding summary, and of the checksum of
+/// the preceding summary.
 const PREVIOUS_AT: usize = 20;
 const PREVIOUS_CHECKSUM_AT: usize = 32;
 /// Offset of `bootstrap_checksum` in an encoded uberblock.
@@ -475,7 +476,8 @@ pub(crate) fn pieces(label: &Label, vdev: u16, at: u64, len: usize) -> Vec<Piece
     pieces
 }
 
-/// Encodes changed content in its stored form; `None` if this is longer than the old stored form.
+/// Encodes changed content in its stored form; `None` if the new stored form is longer than the old
+/// one.
 pub(crate) fn store(content: &[u8], len: usize, codec: Codec) -> Option<Vec<u8>> {
     let mut stored = match codec {
         Codec::Raw => content.to_vec(),
@@ -498,7 +500,7 @@ fn root_at(record: &[u8; BLOCK_BYTES]) -> usize {
 }
 
 /// Offset of the tree in a directory entry of format 9. The name and the length of the body precede
-/// it.
+/// the tree.
 pub(crate) fn tree_at(record: &[u8]) -> usize {
     let name = u16::from_le_bytes([record[NAME_AT], record[NAME_AT + 1]]);
     NAME_AT + 2 + usize::from(name) + 2

@@ -23,16 +23,17 @@ use crate::disks::noise;
 /// Name of the dataset.
 pub const FILES: &str = "files";
 const LAYER: [u8; ObjectTable::LAYER_BYTES] = [9; ObjectTable::LAYER_BYTES];
-/// Numbers of the objects: several in one block of the table, and some that make the table high.
+/// Numbers of the objects: several in one block of the table, and some so high that the table's
+/// tree gets further levels.
 const NUMBERS: [u64; 8] = [1, 2, 3, 5, 9, 600, 70_000, 70_001];
 /// Records of each object: in two leaves.
 const RECORDS: [u64; 4] = [0, 1, 7, 300];
-/// Object and record that is damaged. No snapshot has them, so all snapshots can be sent.
+/// Object and its damaged record. No snapshot contains the object, so all snapshots can be sent.
 const DAMAGED: (u64, u64) = (13, 7);
 /// Number of objects and of their records that an operation on a forged pool reads.
 const READS: usize = 6;
 
-/// Layer that replays records of each type: the payload is the content of a slot.
+/// Layer that replays log records of every type: it writes the payload to the slot of the object.
 pub(crate) struct AnyLayer;
 
 impl ObjectLayer for AnyLayer {
@@ -110,7 +111,8 @@ pub(crate) async fn damaged_bytes(engine: &Arc<Engine>) -> Result<u64, DatasetEr
     Ok(place.expect("the record has data").offset)
 }
 
-/// Reads the damaged record, which lists it, and makes changes that exist only in the log.
+/// Reads the damaged record, so that the engine adds the record to the permanent errors; then makes
+/// changes that exist only in the log.
 pub(crate) async fn log(engine: &Arc<Engine>) -> Result<(), DatasetError> {
     let files = engine.volume(FILES)?;
     let (object, record) = DAMAGED;

@@ -1,6 +1,6 @@
 //! Random numbers of forgeries.
 //!
-//! Invariant: a seed, or the bytes of a fuzzer, determine all numbers.
+//! Invariant: a seed, or the bytes of a fuzzer, determines all numbers.
 
 use weir_codec::checksum::xxh3_64;
 

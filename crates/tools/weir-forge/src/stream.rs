@@ -2,7 +2,8 @@
 //!
 //! The module `exercise` receives the streams.
 //!
-//! Invariant: the checksums of each frame match the frame before it, however wrong its content is.
+//! Invariant: each frame has valid checksums, which also cover the preceding frames, whatever the
+//! contents of the frames.
 
 use weir_codec::checksum::{xxh3_64, xxh3_128, xxh3_128_of};
 

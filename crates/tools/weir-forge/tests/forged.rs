@@ -50,7 +50,8 @@ const OBJECTS: u8 = 20;
 const OBJECTS_SNAPSHOT: u8 = 21;
 const OBJECTS_DAMAGE: u8 = 22;
 
-/// Time after which a forged pool counts as hanging; normally it takes a few milliseconds.
+/// Time after which a forged pool counts as hanging; normally all operations on a pool take a few
+/// milliseconds.
 const HANGS_AFTER: Duration = Duration::from_mins(2);
 /// Maximum resident memory of the tests. A wrong count in a forged pool must not make the engine
 /// allocate that much memory.
@@ -231,7 +232,7 @@ fn forged(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Disks {
     forged_if_it_fits(kind, some, at, bytes).expect("it fits its place")
 }
 
-/// As [`forged`]; `None` if a changed structure compresses too badly to fit its place.
+/// As [`forged`]; `None` if a changed structure compresses too badly to fit its address.
 fn forged_if_it_fits(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Option<Disks> {
     let mut disks: Disks = sample(VdevKind::Disk);
     let mut forgery = Forgery::new(&Map::of(&disks));
@@ -239,8 +240,8 @@ fn forged_if_it_fits(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Opt
     forgery.seal(&mut disks).then_some(disks)
 }
 
-/// Exercises the sample with a wrong field in one structure of a kind, once for each such
-/// structure that still fits its place; returns the number of pools that opened.
+/// Exercises the sample with a wrong field in one structure of a kind, once for each structure of
+/// this kind that still fits its address; returns the number of pools that opened.
 fn answered(kind: Kind, at: usize, bytes: &[u8]) -> u32 {
     let count = Map::of(&sample(VdevKind::Disk)).counts()[&kind];
     let watch = Watch::new();
@@ -313,8 +314,8 @@ fn largest_txg_is_refused() {
     answered(Kind::Bootstrap, 8, &[0xff; 8]);
 }
 
-/// Regression: the engine accepted a volume that was larger than the maximum, and a destroyed
-/// volume that was freed up to a block beyond its end (volume.rs).
+/// Regression: the engine accepted a volume that was larger than the maximum, and a directory entry
+/// that listed a destroyed volume as freed up to a block beyond its end (volume.rs).
 #[test]
 fn volume_of_impossible_size_affects_no_other_volume() {
     let records = Map::of(&sample(VdevKind::Disk)).counts()[&Kind::Directory];

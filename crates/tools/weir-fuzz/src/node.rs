@@ -1,8 +1,8 @@
 //! Fuzzes tree nodes: decodes every slot of any block.
 //!
-//! The fuzz target adds no checksums. The pool decodes a node only if the bytes of the node match
-//! the checksum in the pointer to the node, but a faulty or hostile machine can write such a
-//! pointer.
+//! The fuzz target adds no checksums, because a node contains none: before the pool decodes a node,
+//! it compares the node with the checksum in the pointer to the node. A faulty or hostile machine
+//! can write any node together with a matching pointer.
 //!
 //! Invariants: no panic; encoding the accepted pointers reproduces the node byte for byte.
 

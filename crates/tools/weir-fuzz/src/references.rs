@@ -3,7 +3,7 @@
 //! The fuzz target does not check a table against the contents of its segment.
 //!
 //! Invariants: no panic; the blocks are sorted and each has references; an accepted table survives
-//! encoding and decoding unchanged; its counters add up.
+//! encoding and decoding unchanged; each added or removed reference changes its counter by 1.
 
 use weir_base::VsegId;
 use weir_format::{REFERENCES_MAX, ReferenceTable};

@@ -1,9 +1,9 @@
 //! Fuzzes slots of objects: decodes every slot of any block of an object table.
 //!
-//! The fuzz target adds no checksums, as `node` does not.
+//! The fuzz target adds no checksums, for the same reason as `node`.
 //!
-//! Invariants: no panic; encoding the accepted slots reproduces the block byte for byte; a slot and
-//! its root alone are accepted or refused together.
+//! Invariants: no panic; encoding the accepted slots reproduces the block byte for byte; decoding a
+//! whole slot and decoding only its root give the same root or error.
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::{BlockPtr, OBJECT_SLOTS_PER_BLOCK, ObjectSlot, PtrKind, TreeRoot};

@@ -188,11 +188,11 @@ fn put_entry(writer: &mut StreamWriter, entry: &StreamEntry<'_>) {
     }
 }
 
-/// Returns all entries of objects in these frames, except holes and unused objects. Adjacent ones
-/// of these are merged, so they are returned as the numbers at which they begin and end.
+/// Returns the objects and their data in these frames, and the numbers at which ranges of holes or
+/// of unused objects begin and end. Adjacent ranges are merged.
 fn objects(frames: &[StreamFrame]) -> (Vec<String>, BTreeSet<(u64, u64)>) {
     let (mut entries, mut bounds) = (Vec::new(), BTreeSet::new());
-    // A number that ends a range and begins the next one is no bound of the merged range.
+    // If a number ends one range and begins the next, it is no bound of the merged range.
     let mut toggle = |bound| {
         if !bounds.remove(&bound) {
             bounds.insert(bound);

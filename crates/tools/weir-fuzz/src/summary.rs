@@ -46,8 +46,8 @@ pub fn run(data: &[u8]) {
     check(&bytes);
 }
 
-/// Returns parts of summaries and whole summaries: a header from its count on, and the entries and
-/// the whole bytes of a summary without and of a summary with object numbers.
+/// Returns a summary without object numbers and a summary with them, the entries of each, and the
+/// bytes of the first summary from its count on.
 pub fn seeds() -> Vec<Vec<u8>> {
     let entry = |number: u32| SummaryEntry {
         vseg: VsegId(u64::from(number)),

@@ -88,8 +88,8 @@ fn smoke(name: &str) {
     print_uncaptured(&format!("fuzz {name}: WEIR_FUZZ_SEED={seed}"));
     let watchdog = Watchdog::start(INPUT_TIME_MAX, MEMORY_BYTES_MAX, move |input, what| {
         print_uncaptured(&report(&target, input, what));
-        // Another test in this process may use the memory. So wait 1 s, in which the watchdog of
-        // that test can write its input.
+        // If the process exceeds its memory limit, another test in the process may be the cause. So
+        // wait 1 s, in which the watchdog of the other test can write its input.
         std::thread::sleep(Duration::from_secs(1));
         std::process::abort();
     });

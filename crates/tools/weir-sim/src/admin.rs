@@ -1,6 +1,6 @@
 //! Administrator of a scenario: creates, resizes and destroys volumes under load.
 //!
-//! `client` writes data, `snapshots` handles snapshots and clones, `ranges` block clones.
+//! `client` writes data, `snapshots` handles snapshots and clones, `ranges` makes block clones.
 //!
 //! Invariant: a call is recorded as pending before it starts, and as acknowledged right after it
 //! returns.
@@ -66,7 +66,7 @@ impl Admin {
     }
 
     async fn create(&mut self, index: usize, name: String) -> Result<(), Stop> {
-        // Give few volumes large records, because of such volumes less space is freed and cleaned.
+        // Give few volumes large records: with large records, less space is freed and cleaned.
         let record = if self.rng.below(4) == 0 { LARGE_RECORD } else { RecordSize::BLOCK };
         let blocks = self.some_blocks(record);
         let compression = self.some_compression();

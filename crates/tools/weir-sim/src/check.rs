@@ -9,7 +9,7 @@
 //!   block;
 //! - every acknowledged snapshot exists with its content; no destroyed snapshot does;
 //! - the live bytes of segments, the reference counts, and the space accounts of volumes and
-//!   snapshots match a walk of the trees, in which no two blocks share an address.
+//!   snapshots match a walk of the trees; no two blocks have the same address.
 
 use std::collections::HashMap;
 
@@ -190,13 +190,13 @@ pub(crate) async fn detected_or_harmless(
     expected.objects.readable(engine).await.map(drop)
 }
 
-/// Checks that no leg has errors. Only for scenarios without injected faults: without faults, a
-/// power cut alone must cause no errors of legs.
+/// Checks that no leg has errors, in a scenario without injected faults: a power cut alone must
+/// cause no errors of legs.
 pub(crate) fn no_leg_blamed(engine: &Engine, disks: usize) -> Result<(), String> {
     let status = engine.pool().status();
     let legs = || status.vdevs.iter().flat_map(|vdev| &vdev.legs);
-    // If the cut came while a replaced disk was detached, its vdev still has this disk as an extra
-    // leg, which lacks writes.
+    // If the cut came while the pool was detaching a replaced disk, the vdev still has this disk as
+    // an extra leg, which lacks writes.
     let one_more = legs().count() > disks;
     // If the cut came between the uberblocks of two legs, the leg with the older one is unconfirmed
     // and counts as complete.

@@ -92,7 +92,7 @@ impl Client {
             let mut write = |block| match self.rng.below(12) {
                 // Write zeros to one of twelve blocks; the engine stores them as holes.
                 0 => 0,
-                // Write content again that the pool holds or held in some block.
+                // Repeat content that some block of the pool holds or held.
                 1..4 => expected.known_tag(self.rng.next_u64(), block),
                 odds => expected.new_tag(opened.index, block, odds % 2 == 0),
             };
@@ -130,8 +130,8 @@ impl Client {
         let offset = (start * SECTOR_BYTES) as u64;
         let bytes = contents_of(&tags);
         let is_whole = start.is_multiple_of(SECTORS) && tags.len().is_multiple_of(SECTORS);
-        // Half of the whole-block writes use `write_blocks`. A server calls it with the blocks into
-        // which it received a large write.
+        // Half of the whole-block writes use `write_blocks`, which servers call for large writes
+        // that they received into blocks.
         let done = if is_whole && tags[0].is_multiple_of(2) {
             let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
             opened.volume.write_blocks(offset, Block::copies_of(blocks)).await
@@ -167,7 +167,7 @@ impl Client {
     }
 
     /// Records the result of a write from sector `start` on. The caller awaits nothing after the
-    /// engine's response, so this runs in the executor step of the engine's change.
+    /// engine's response, so this function runs in the executor step of the engine's change.
     fn acknowledge(
         &self,
         opened: &Opened,
@@ -267,8 +267,8 @@ impl Client {
         )))
     }
 
-    /// Rewrites a few blocks of a volume until its log queue exceeds its size limit; the next flush
-    /// must then wait for a commit.
+    /// Rewrites a few blocks of a volume until the volume's log queue exceeds the size limit; the
+    /// next flush must then wait for a commit.
     pub(crate) async fn storm(&mut self) -> Result<(), Stop> {
         // Commit first, so that the whole dirty-data budget is free and no write waits for a
         // commit.

@@ -1,6 +1,6 @@
 //! Virtual clock.
 //!
-//! The executor advances it and implements timers.
+//! The executor advances the clock and implements timers.
 //!
 //! Invariant: only the executor advances monotonic time, which never goes back.
 

@@ -1,6 +1,6 @@
 //! Concurrent changes to one volume: computes its possible contents during and after the changes.
 //!
-//! The module `ranges` makes the changes; `history` holds the content before them.
+//! The module `ranges` makes the changes; `history` holds the content before the changes.
 //!
 //! Invariants:
 //! - while the changes run, no other actor changes the volume;
@@ -16,8 +16,8 @@ use std::ops::Range;
 use crate::expected::Book;
 use crate::history::Tag;
 
-/// Logical time within one [`ConcurrentChanges`]; the begin and the end of each change have
-/// different times.
+/// Logical time within one [`ConcurrentChanges`]; all starts and ends of changes have different
+/// times.
 pub(crate) type LogicalTime = usize;
 
 /// Source of a clone.
@@ -68,7 +68,7 @@ impl ConcurrentChanges {
         self.now
     }
 
-    /// Records the begin of a change.
+    /// Records the start of a change.
     pub(crate) fn begin(&mut self, to: Range<usize>, what: What) -> LogicalTime {
         let began = self.tick();
         self.changes.insert(began, Change { to, what, ended: None, is_durable: false });
@@ -95,7 +95,7 @@ impl ConcurrentChanges {
         self.changes.remove(&began);
     }
 
-    /// Records the begin of a flush or a read; returns its logical time.
+    /// Records the start of a flush or a read; returns its logical time.
     pub(crate) fn moment(&mut self) -> LogicalTime {
         self.tick()
     }
@@ -125,7 +125,8 @@ impl ConcurrentChanges {
         self.shows(before, (0, found), all, |_| true)
     }
 
-    /// True if a read that began at `then` may now return this content from a sector on.
+    /// True if a read that began at `then` may now return `found`: the number of its first sector,
+    /// and the tags of its sectors.
     pub(crate) fn reads(
         &self,
         (before, all): (&[Tag], &[Book]),
@@ -135,8 +136,8 @@ impl ConcurrentChanges {
         self.shows(before, found, all, |change| change.ended.is_some_and(|end| end < then))
     }
 
-    /// True if some of the changes, including all for which `must` returns true, produce this
-    /// content from sector `from` of the volume on.
+    /// True if some of the changes, including all changes for which `must` returns true, produce
+    /// the content `found`, which starts at sector `from` of the volume.
     fn shows(
         &self,
         before: &[Tag],
@@ -220,8 +221,8 @@ impl Search<'_> {
     fn leads_there(&self, left: u32, done: &mut Vec<usize>, states: &mut Vec<Vec<Tag>>) -> bool {
         let rest: Vec<usize> = (0..self.steps.len()).filter(|at| left >> at & 1 == 1).collect();
         let state = states.last().expect("there is what was before");
-        // If no remaining change overwrites a sector, its content is final. If that differs from
-        // `found`, this order of changes is wrong.
+        // If no remaining change overwrites a sector, the sector's content is final. If the final
+        // content differs from `found`, this order of changes is wrong.
         let stays = |sector| !rest.iter().any(|at| self.steps[*at].to.contains(&sector));
         let differs = |(sector, tag): (usize, &Tag)| state[sector] != *tag && stays(sector);
         if (self.from..).zip(self.found).any(differs) {

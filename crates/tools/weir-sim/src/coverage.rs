@@ -103,7 +103,7 @@ pub enum CoveragePoint {
     OldLeg,
     /// The leg of [`Self::OldLeg`] came online, and the pool was opened without the other legs.
     OldLegAlone,
-    /// An import had to refuse disks in an earlier state, because it knew a newer txg.
+    /// An import that knew a newer txg had to refuse disks in an earlier state.
     OldDisksRefused,
     /// An open pool refused a disk that had been imported alone.
     DivergedDiskRefused,
@@ -139,7 +139,7 @@ pub enum CoveragePoint {
     ObjectsSynced,
     /// A log record of a dataset with many objects was replayed.
     ObjectsReplayed,
-    /// A recovery found a dataset with many objects that lacks changes after the last sync.
+    /// A recovery found that a dataset with many objects lost changes made after its last sync.
     ObjectsCut,
     /// A stream was received completely into another dataset with many objects.
     ObjectsReceived,
@@ -155,7 +155,7 @@ pub enum CoveragePoint {
     ObjectsStreamOutlivedCut,
     /// A clone of a dataset with many objects was promoted.
     ObjectsPromoted,
-    /// A segment that a scan still had to read was freed, so the scan took a newer root.
+    /// The pool freed a segment that a scan still had to read, so the scan took a newer root.
     ScanOutlived,
 }
 

@@ -4,8 +4,8 @@
 //! decides which writes survive a power cut.
 //!
 //! Invariants:
-//! - reads see a write from its completion on; a read in flight at that time may see either
-//!   content;
+//! - a read that starts after the completion of a write returns the written content; a read in
+//!   flight at the completion may return the old or the written content;
 //! - a flush covers exactly the writes that had completed when [`Device::flush`] was called;
 //! - a durable write reaches the media at its completion and flushes no other write, but an older
 //!   cached write never overwrites it;
@@ -83,7 +83,7 @@ pub(crate) enum Request {
         range: Range<usize>,
         durable: bool,
     },
-    /// A flush; it covers the writes whose completion number is not higher than this one.
+    /// A flush of the writes whose completion number is not higher than `covers`.
     Flush {
         covers: u64,
     },
@@ -348,8 +348,8 @@ impl Device for SimDisk {
     }
 
     fn flush(&self) -> IoFuture<'_, Result<(), DeviceError>> {
-        // Read the completion number at the call, before the first poll: a flush guarantees no
-        // writes that complete later.
+        // Read the completion number at the call, before the first poll: a flush does not cover
+        // writes that complete after the call.
         let covers = self.state.lock().completions;
         let operation = self.start(Request::Flush { covers });
         Box::pin(async move { operation.await.result })

@@ -1,7 +1,7 @@
 //! Crash enumerator: cuts the power at many steps of a scenario with many plans, recovers after
 //! each cut, checks the result, and sometimes continues the load after a recovery.
 //!
-//! `scenario` holds the actors and `check` the checks.
+//! `scenario` holds the actors and `check` holds the checks.
 //!
 //! Invariants:
 //! - a violation names seed, step and plan, and these three replay it;
@@ -91,7 +91,7 @@ pub struct Report {
 pub struct Violation {
     /// The scenario that violated the guarantee.
     pub scenario: Scenario,
-    /// Step of the first cut; 0 if the violation came while the scenario ran.
+    /// Step of the first cut; 0 if the violation belongs to no cut.
     pub step: u64,
     /// Plan of the first cut.
     pub plan: Option<CutPlan>,
@@ -125,8 +125,8 @@ struct Cut {
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
 /// Returns `before`, updated to the time of a cut: the newest txg that the running engine has seen,
-/// and the legs that may lack writes. A leg that was absent still lacks writes if the engine's pool
-/// does not list it.
+/// and the legs that may lack writes. If the engine's pool does not list a leg that was absent,
+/// this leg still lacks writes.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();
@@ -247,7 +247,7 @@ impl Search {
         let mut rng = Rng::new(before.seed).stream("cuts", point.steps);
         // Guarantees begin when a flush ends, so cut four times as often around flushes.
         let odds = if point.op == DeviceOp::Flush { odds.saturating_mul(4) } else { odds };
-        // With more disks the same change takes more steps, and each recovery takes longer.
+        // With more disks, cut less often: a change takes more steps, and a recovery takes longer.
         let disks = self.scenario.layout.disks().max(2) as u64;
         let odds = (u64::from(odds) * 4 / (disks * disks)) as u32;
         if self.violation.borrow().is_some() || !rng.chance(odds.min(1_000_000)) {
@@ -267,8 +267,7 @@ impl Search {
         }
     }
 
-    /// Cuts the power after the last step. This includes a run whose process has ended without
-    /// operations in flight.
+    /// Cuts the power after the last step of a run, when the load has ended.
     fn cut_at_end(
         self: &Rc<Self>,
         world: &SimWorld,
@@ -374,8 +373,8 @@ impl Search {
     }
 
     /// Returns the legs that are missing in this recovery, and all legs that may be missing in this
-    /// chain of cuts. The chain draws the second set only once: a leg that was missing lacks
-    /// writes, so if legs outside the set were missing later, these writes would be lost.
+    /// chain of cuts. The chain draws the second set only once: only the legs outside the set have
+    /// the writes that a missing leg lacks, so these legs must always be present.
     fn absent_legs(&self, cut: &Cut, rng: &mut Rng) -> (Vec<usize>, Vec<usize>) {
         let layout = self.scenario.layout;
         let untroubled = self.scenario.trouble == FaultPlan::None && !self.scenario.reshapes;

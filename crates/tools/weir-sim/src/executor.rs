@@ -327,7 +327,7 @@ struct Join<T> {
     waker: Option<Waker>,
 }
 
-/// Future of a task's result. After [`Executor::crash`] it never completes.
+/// Future of a task's result; never completes after [`Executor::crash`].
 pub struct JoinHandle<T> {
     join: Rc<RefCell<Join<T>>>,
 }

@@ -4,8 +4,8 @@
 //! [`History`] holds the data of one volume; the modules `client` and `admin` record their calls.
 //!
 //! Invariants:
-//! - one administrator creates and destroys the volumes of a name, one call at a time, so only the
-//!   newest volume of a name can have a pending call;
+//! - one administrator creates and destroys all volumes with the same name, one call at a time, so
+//!   only the newest volume with a name can have a pending call;
 //! - after a crash, a call that was not acknowledged took effect completely or not at all.
 
 use std::collections::{HashMap, HashSet};
@@ -50,7 +50,7 @@ impl<T: Copy + PartialEq> Property<T> {
     }
 }
 
-/// Expected state of the newest volume that has one name.
+/// Expected state of the newest volume with a certain name.
 #[derive(Clone, Debug)]
 pub(crate) struct Book {
     pub(crate) name: String,
@@ -229,8 +229,8 @@ impl ExpectedState {
         tag
     }
 
-    /// Records that the blocks that contain the sectors from `from` on may hold data of the writes
-    /// in `tags`.
+    /// Records that the sectors from `from` on may have these tags, so that their blocks may hold
+    /// data of these writes.
     pub(crate) fn came_to_hold(&mut self, tags: &[Tag], from: usize) {
         let of_block = |(tag, sector): (&Tag, usize)| (write_of(*tag), sector / SECTORS);
         self.also.extend(tags.iter().zip(from..).map(of_block));
@@ -240,8 +240,8 @@ impl ExpectedState {
     pub(crate) fn judge(&self, volume: usize, size: usize, found: &[Tag]) -> Result<(), String> {
         let book = &self.volumes[volume];
         if let Some(concurrent) = &book.concurrent {
-            // Several changes are concurrent. If a recovery contains any of them, it also contains
-            // all changes that were acknowledged before they began.
+            // If a recovery contains any of the concurrent changes, it also contains all changes
+            // that were acknowledged before the concurrent changes began.
             let before = book.history.now();
             if book.size.admits(size) && concurrent.survives_as(before, found, &self.volumes) {
                 return Ok(());

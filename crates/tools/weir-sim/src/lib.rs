@@ -14,8 +14,8 @@
 #[global_allocator]
 static ALLOCATOR: cap::Cap<mimalloc::MiMalloc> = cap::Cap::new(mimalloc::MiMalloc, usize::MAX);
 
-/// Returns the allocated bytes of the process. Of the arena, which frees no memory, only the cells
-/// in use count.
+/// Returns the allocated bytes of the process. The arena never frees memory, so the result includes
+/// only the arena's cells in use.
 pub fn used_bytes() -> u64 {
     let held = weir_block::Arena::held_bytes();
     (ALLOCATOR.allocated().saturating_sub(held) + weir_block::Arena::live_bytes()) as u64

@@ -4,8 +4,9 @@
 //! `lost_nodes` covers lost tree nodes; `scenario` has many clients and repairable faults.
 //!
 //! Invariants:
-//! - a block that was flushed after the commit of its record always reads as flushed;
-//! - any other block of a lost record reads as before the loss, or as an error on the damage list;
+//! - a read of a block that was flushed after the commit of its record returns the flushed content;
+//! - a read of any other block of a lost record returns the content before the loss, or an error,
+//!   and then the block is on the damage list;
 //! - the record that a partial record replaced stays allocated: all counters agree with the trees;
 //! - a restored and committed record survives the next power cut;
 //! - a scrub destroys no copy on a leg that misreads.

@@ -5,7 +5,7 @@
 //! - a block that was never written reads as zeros and uses no memory;
 //! - copies share each block until one of them writes it, so one instant is cut hundreds of times
 //!   without copying disks;
-//! - an unreadable sector stays so across copies and power cuts, until it is completely rewritten.
+//! - an unreadable sector stays unreadable across copies and power cuts, until it is overwritten.
 //!
 //! ```text
 //! leaves: offset / 256 KiB -> shared leaf of 64 slots -> shared block of 4 KiB

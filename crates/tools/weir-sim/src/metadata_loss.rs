@@ -9,7 +9,7 @@
 //! - when the nodes are readable again, every volume, snapshot and block is readable again;
 //! - data written and flushed after the metadata loss survives the next power cut;
 //! - in an open pool the metadata loss affects nothing, because RAM holds the lost nodes;
-//! - no counter is too low, and a counter is too high only if the pool reports that it can be.
+//! - no counter is too low, and a counter is too high only if the pool reports this possibility.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,7 +39,7 @@ use crate::world::SimWorld;
 
 /// Number of writes to each volume after a loss.
 const WRITES: usize = 12;
-/// Number of commits after all volumes were destroyed. So many commits reclaim all dead space.
+/// Number of commits that reclaim all dead space after all volumes were destroyed.
 const COMMITS: usize = 8;
 
 /// Maximum number of polls until a scrub ends.
@@ -56,7 +56,7 @@ const TREES: [MetadataTree; 4] = [
 
 /// Content written after the metadata loss, by volume and block.
 type Written = BTreeMap<(String, usize), Tag>;
-/// Content of sectors before the metadata loss, by volume and block. It must stay the same.
+/// Content of sectors before the metadata loss, by volume and block. The loss must not change it.
 type Exact = BTreeMap<(String, usize), Vec<Tag>>;
 
 /// True if this check supports the scenario: a single disk, or a mirror, whose legs have equal data
@@ -92,7 +92,7 @@ struct Before {
     whole: Exact,
     /// Blocks of `whole` that can be read without any lost node or block.
     exact: Exact,
-    /// Content of all datasets with many objects. The clients do not change it after the loss.
+    /// Content of all datasets with many objects, which clients do not change after the loss.
     objects: Readable,
     /// Flushed writes that exist only in the log.
     logged: Written,
@@ -249,8 +249,8 @@ impl Before {
         Ok(())
     }
 
-    /// After an import: expects the flushed writes of every volume that the import found. A forced
-    /// import may drop the writes to a volume that it did not find.
+    /// After an import, records in `written` the logged writes of every volume that the import
+    /// found. A forced import may drop the writes to a volume that it did not find.
     fn keep_logged(&mut self, engine: &Engine, written: &mut Written) {
         for (block, tag) in &self.logged {
             self.exact.remove(block);
@@ -274,7 +274,8 @@ async fn names_of(engine: &Engine) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Overwrites all nodes of one tree while the pool is open and no node is in the cache.
+/// Overwrites all nodes of one tree of an open pool and empties the pool's cache. The pool must
+/// lose nothing, because its tables in RAM hold the content of the nodes.
 fn lose_in_use(
     scenario: &Scenario,
     seed: u64,
@@ -424,7 +425,7 @@ fn lose(
     let mut images = in_world(images, rng.next_u64(), async |world: &SimWorld| {
         let engine = open(scenario, world, seed).await?;
         if scenario.objects {
-            // Commit the changes of objects in the log, because an import with force drops those
+            // Commit the logged changes of objects, because a forced import drops logged changes
             // that need a lost part.
             engine.sync().await.map_err(|error| format!("commit: {error}"))?;
         }
@@ -549,8 +550,8 @@ async fn is_exact(engine: &Engine, exact: &Exact, lost: &[OwnPlace]) -> Result<(
     Ok(())
 }
 
-/// Compares all objects with their content before the loss. If no lost node or block describes data
-/// or datasets, all of it must be readable.
+/// Compares all objects with their content before the loss. If no lost node or block belongs to the
+/// directory, the segment table or the remap tables, all objects must be readable.
 async fn objects_survive(
     engine: &Engine,
     expected: &ExpectedState,

@@ -1,7 +1,7 @@
 //! Old legs: restores one disk to an earlier state of the same run, as if a user reattached an old
 //! copy, or as if a disk lost all writes after some flush. When the pool reports every leg online,
-//! the check removes the other legs and reads every byte. Sometimes the old disk is imported alone
-//! first: then the open pool must refuse it.
+//! the check removes as many other legs as the redundancy covers and reads every byte. In some runs
+//! the check first imports the old disk alone, so that the open pool must refuse this disk.
 //!
 //! `enumerate` selects the cuts; `check` holds the checks.
 //!
@@ -111,9 +111,9 @@ pub(crate) fn judge(
         }
         let engine = open(scenario, &world, &absent, seed).await?;
         if while_open {
-            // If the pool has replaced all of these legs since, the import of the old disk looks
-            // like an import that a power cut interrupted, because it wrote no client data. Then
-            // the disk may join.
+            // The import of the old disk alone wrote no client data. If the pool has since replaced
+            // every leg in `alone_without`, this import looks like an import that a power cut
+            // interrupted, and the disk may join.
             let current = legs_of(&engine, |leg| leg.state == LegState::Online);
             let diverges = current.iter().any(|leg| alone_without.contains(leg));
             match bring_back(&engine, old, world.disk(disks)).await? {
@@ -129,8 +129,8 @@ pub(crate) fn judge(
             }
         }
         if reads_first {
-            // A check before the resilver ends repairs each bad copy that it reads, so it may hide
-            // ranges that the resilver missed. So check in only some of the runs.
+            // Check in only some of the runs: a check before the resilver ends repairs each bad
+            // copy that the check reads, and so may hide ranges that the resilver missed.
             check::strict(&engine, expected).await?;
         }
         if !settle(&world, &engine).await? {
@@ -154,7 +154,7 @@ pub(crate) fn judge(
 }
 
 /// Imports the disks of a run in an earlier state, and passes the newest txg of the run to the
-/// import. The import must refuse the disks, because it would serve old data.
+/// import. The import must refuse the disks, because the pool would serve old data.
 pub(crate) fn judge_alone(
     scenario: &Scenario,
     seed: u64,
@@ -233,7 +233,7 @@ async fn bring_back(engine: &Engine, old: usize, disk: Arc<SimDisk>) -> Result<B
     }
 }
 
-/// Commits and scans until every leg is online. Returns false if a leg is missing.
+/// Commits and scans until every leg is online. Returns false if a leg is neither online nor stale.
 async fn settle(world: &SimWorld, engine: &Arc<Engine>) -> Result<bool, String> {
     let executor = world.executor().clone();
     let (committer, timer) = (Arc::clone(engine), executor.clone());

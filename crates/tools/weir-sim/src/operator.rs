@@ -2,12 +2,12 @@
 //! adds and removes vdevs, under load.
 //!
 //! `admin` handles volumes. `enumerate` tests resilvers after a power cut: once all legs are
-//! online, it may remove any leg.
+//! online, the next recovery may run without any one of the legs.
 //!
 //! Invariants:
 //! - the operator takes at most one leg offline at a time, and never the only complete leg;
-//! - a scrub of disks without injected faults finds no error, and a scrub of a mirror finds no
-//!   block without a good copy.
+//! - a scrub of disks without injected faults finds no error, and a scrub of a pool with redundancy
+//!   finds no block without a good copy.
 
 use std::sync::Arc;
 use std::time::Duration;

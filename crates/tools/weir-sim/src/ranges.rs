@@ -190,7 +190,7 @@ impl Admin {
         name: &str,
         destination: &Arc<Volume>,
     ) -> Result<(), Stop> {
-        // Clones are durable when acknowledged, but the concurrent writes only after a flush.
+        // Clones are durable when acknowledged. The concurrent writes become durable by a flush.
         self.party(index, destination).flush().await?;
         let (quota, _) = self.expected.borrow().volumes[index].limits.known;
         let used = destination.info().space.used;

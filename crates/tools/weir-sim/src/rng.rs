@@ -30,7 +30,7 @@ impl Rng {
     /// purpose.
     #[must_use]
     pub fn stream(&self, purpose: &str, index: u64) -> Self {
-        // FNV-1a separates purposes; mixing separates adjacent indices.
+        // FNV-1a gives each purpose another stream; mixing does so for adjacent indices.
         let name = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
             (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
         });

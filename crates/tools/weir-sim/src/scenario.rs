@@ -53,8 +53,8 @@ const OBJECTS_ONE_IN: u64 = 3;
 /// Number of tasks that use datasets with many objects: one for operations, one for replication,
 /// the others for syncs.
 const OBJECT_TASKS: usize = 6;
-/// Objects that operations use: several in one block of the object table, and some that make the
-/// table high.
+/// Objects that operations use: several in one block of the object table, and some with numbers so
+/// high that the table's tree gets further levels.
 const OBJECT_NUMBERS: [u64; 16] =
     [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 250, 251, 4000, 70_001, 70_002];
 /// Size of the dedupe index in a tight pool: entries for 64 blocks.
@@ -73,7 +73,8 @@ pub enum Layout {
     Stripe,
     /// A raidz1 with two data strips and one parity strip in each row.
     Raidz1,
-    /// A raidz2 with three data strips and two parity strips; no segment is full to the last byte.
+    /// A raidz2 with three data strips and two parity strips in each row; the segment size is no
+    /// multiple of the row size.
     Raidz2,
     /// A raidz3 with two data strips and three parity strips; faults may affect most of the disks.
     Raidz3,

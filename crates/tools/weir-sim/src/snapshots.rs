@@ -1,6 +1,6 @@
 //! Snapshots and clones by the administrator of a scenario.
 //!
-//! `admin` holds the other calls, `check` the checks.
+//! `admin` holds the other calls; `check` holds the checks.
 //!
 //! Invariants:
 //! - a call is recorded as pending before it starts, and as acknowledged right after it returns;
@@ -218,7 +218,8 @@ impl Admin {
             expected.mark(&newer, Presence::Gone);
             note(CoveragePoint::RolledBack);
         }
-        // Destroy the snapshot while the changes that the rollback discarded are not freed yet.
+        // Sometimes destroy the snapshot before the pool frees the changes that the rollback
+        // dropped.
         if self.rng.coin() { self.destroy_named(&id.volume, vec![id.name]).await } else { Ok(()) }
     }
 

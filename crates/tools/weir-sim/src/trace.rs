@@ -14,7 +14,7 @@ use crate::fault::Fault;
 /// Phase of an operation that a trace entry records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The disk received the operation. From now on it may take effect, in part or completely.
+    /// The disk received the operation, which may take effect from now on, in part or completely.
     Issue,
     /// The disk completed the operation.
     Complete,

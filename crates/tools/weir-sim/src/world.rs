@@ -3,8 +3,8 @@
 //! A scenario spawns the engine and its clients.
 //!
 //! Invariants:
-//! - disks change only between two polls of a task: the operations that a poll started are issued
-//!   right after it, in order, one step at a time;
+//! - disks change only between two polls of a task: the world issues the operations that a poll
+//!   started right after this poll, in order, one step at a time;
 //! - a power cut hits all disks at the same instant, as late as possible: immediately before the
 //!   next step that changes a disk, after every task could react to (and acknowledge) the last
 //!   step;
@@ -129,8 +129,8 @@ impl SimWorld {
         self.devices.crash_after.set(Some(steps));
     }
 
-    /// Calls `hook` before every step, which is each instant where [`Self::crash_after`] could cut.
-    /// One run thus serves all its cuts.
+    /// Calls `hook` before every step, where [`Self::crash_after`] could cut the power. So one run
+    /// serves the cuts at all of its steps.
     pub fn on_step(&self, hook: impl FnMut(&CutPoint<'_>) + 'static) {
         *self.devices.hook.borrow_mut() = Some(Box::new(hook));
     }
@@ -145,8 +145,8 @@ impl SimWorld {
         self.devices.cut(plan)
     }
 
-    /// Drops all tasks; later runs end with `Crashed`. After that, [`Self::cut`] returns the media;
-    /// [`CutPlan::Everything`] represents a killed process whose disks kept their power.
+    /// Drops all tasks; later runs end with `Crashed`. After the crash, [`Self::cut`] returns the
+    /// media; [`CutPlan::Everything`] represents a killed process whose disks kept their power.
     pub fn crash(&self) {
         self.devices.crashed.set(true);
         self.executor.crash();
@@ -268,8 +268,8 @@ impl Devices {
 impl Events for Devices {
     fn submit(&self, now: Duration) -> Result<(), SimError> {
         loop {
-            // Release the lock of the queue before the operation is issued: a hook that runs then
-            // may create another world, but never uses this queue.
+            // Release the lock of the queue before the operation is issued, because `issue` may run
+            // a hook. The hook may create another world, but never uses this queue.
             let Some(submission) = self.queue.lock().pop_front() else { return Ok(()) };
             self.issue(submission, now)?;
         }

@@ -54,7 +54,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Resets the kernel's record of peak memory, and starts to make the calls.
+    /// Resets the kernel's record of peak memory, and starts a thread that makes the [`CALLS`].
     pub(super) fn start(server: &Arc<Server>) -> Result<Self> {
         server.process.reset_rss_max()?;
         let stop = Arc::new(AtomicBool::new(false));

@@ -1,7 +1,7 @@
 //! Fuzzes POSIX ACLs, which clients send.
 //!
-//! Invariants: no panic; an accepted ACL has one encoding; its mode follows each change of the
-//! permission bits.
+//! Invariants: no panic; an accepted ACL survives encoding and decoding; after a change of the
+//! permission bits, the ACL has this mode.
 
 use weir_format::files::{Acl, AclEntry, AclTag};
 

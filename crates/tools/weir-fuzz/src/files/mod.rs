@@ -2,7 +2,7 @@
 //!
 //! The structures are in weir-format, the operations in weir-fs.
 //!
-//! Invariant: as for the other targets, a module for each target.
+//! Invariant: each target has one module, as for the targets outside this folder.
 
 pub mod acl;
 pub mod directory;

@@ -25,7 +25,7 @@ use weir_sim::{
     Coverage, CoveragePoint, Effort, FaultPlan, Report, Scenario, Violation, enumerate,
 };
 
-/// Page size on x86-64 and most of arm64; statm counts pages.
+/// Page size on x86-64 and on most arm64 machines: the unit of memory in `/proc/self/statm`.
 const STATM_BYTES: u64 = 4096;
 /// Maximum memory that is still allocated after all scenarios: tables and counters of the process.
 /// A leak of 16 bytes in each recovery exceeds it after 20,000 recoveries.
@@ -36,11 +36,11 @@ const LEFT_BYTES_MAX: u64 = 256 << 10;
 const MEMORY_WARM_UP: u64 = 12_000;
 /// Number of recoveries over which the run takes a median of resident memory.
 const MEMORY_WINDOW: u64 = 5_000;
-/// Number of recoveries from which on the growth of resident memory is judged. In a shorter run,
-/// the memory of single scenarios decides it.
+/// Minimum number of recoveries in a run whose growth of resident memory is judged. In a shorter
+/// run, the growth depends on the memory that single scenarios need.
 const MEMORY_JUDGED: u64 = 50_000;
-/// Maximum ratio of the last median of resident memory to the first. Larger growth would abort a
-/// long run.
+/// Maximum ratio of the last median of resident memory to the first. With larger growth, a long run
+/// would reach its memory limit.
 const MEMORY_GROWTH_MAX: f64 = 1.2;
 
 /// Cut the power of simulated pools and check the recovered data.
@@ -175,7 +175,8 @@ fn is_flat(before: u64, samples: &[Sample]) -> bool {
     left <= LEFT_BYTES_MAX && is_resident_flat(samples)
 }
 
-/// Scenarios need very different amounts of memory, hence medians.
+/// Returns false if resident memory grew too much over a long run. Compares medians, because
+/// scenarios need very different amounts of memory.
 fn is_resident_flat(samples: &[Sample]) -> bool {
     let end = samples.iter().map(|sample| sample.recoveries).max().unwrap_or_default();
     let median = |window: Range<u64>| {

@@ -62,8 +62,8 @@ pub(super) struct InFlight {
 }
 
 enum Work {
-    /// A read. `sampled`: `Some` if the content was read when the read was issued; the bool is true
-    /// if the range was readable then.
+    /// A read. `sampled`: `Some` if the issue of the read already filled `buf`; the bool is true if
+    /// the range was readable then.
     Read {
         buf: IoBuf,
         sampled: Option<bool>,

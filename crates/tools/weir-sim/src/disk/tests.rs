@@ -42,7 +42,7 @@ async fn read(disk: &SimDisk, offset: u64) -> Result<u8, DeviceError> {
     })
 }
 
-/// Number of bytes with the value 1, with which a test fills its writes.
+/// Number of bytes with the value 1, the fill byte of the tests' writes.
 fn ones(bytes: &[u8]) -> usize {
     bytes.iter().map(|byte| usize::from(*byte == 1)).sum()
 }

@@ -36,7 +36,7 @@ pub(crate) struct Base {
     seed: u64,
     bug: PlantedBug,
     layout: Layout,
-    /// Number of the generation: from an import to the next power cut.
+    /// Number of the current generation. A generation lasts from an import to the next power cut.
     lives: u64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) trait LostNodes {
     const WHAT: &'static str;
     /// Name of the dataset that loses nodes.
     const VICTIM: &'static str;
-    /// Number of steps in one generation; most power cuts come earlier.
+    /// Maximum number of steps in one generation; most power cuts come before the last step.
     const STEPS: u64;
 
     fn base(&mut self) -> &mut Base;
@@ -75,10 +75,11 @@ pub(crate) trait LostNodes {
     /// Makes one change.
     async fn step(&mut self, engine: &Arc<Engine>) -> Result<(), String>;
 
-    /// Reads everything, compares it with the possible states, and keeps the state that it shows.
+    /// Reads all content and compares it with the possible states. The state that the reads show
+    /// becomes the only possible state.
     async fn judge(&mut self, engine: &Engine) -> Result<(), String>;
 
-    /// Prepares a generation; its pool was checked.
+    /// Prepares a generation after its pool was opened and checked.
     async fn opened(&mut self, _: &Engine) -> Result<(), String> {
         Ok(())
     }
@@ -116,8 +117,8 @@ fn all(run: &mut impl LostNodes) -> Result<(), String> {
         images = live(run, images)?;
     }
     if run.base().rng.coin() {
-        // The pool may have reused the space of some. If it still needs another one, a later check
-        // fails.
+        // The pool may have overwritten some lost nodes, so restore only the others. If the pool
+        // still needs an overwritten node, a later check fails.
         let is_there = |lost: &&LostNode| bytes_at(&images, lost.place) == lost.bytes;
         let there: Vec<_> = lost.iter().filter(is_there).map(|lost| lost.place).collect();
         flip(&mut images, run.base().layout, &there);
@@ -276,8 +277,8 @@ pub(crate) fn entries_of<'a>(
     })
 }
 
-/// A lost block or node and its corrupted bytes. If the pool has reused its space, the disk has
-/// other bytes there.
+/// A lost block or node, and its corrupted bytes. If the pool has reused this address, the disk has
+/// other bytes at the address.
 struct LostNode {
     place: DiskAddress,
     bytes: Vec<u8>,

@@ -36,7 +36,7 @@ enum Cell {
     Holds(Tag),
     /// A node on the path to the block is lost; before the loss, the block had this content.
     Lost(Tag),
-    /// The block is lost; because of a power cut, its content before the loss is one of several.
+    /// The block is lost. After a power cut, several contents before the loss are possible.
     LostEither,
     /// The block was [`Self::LostEither`] and is readable again; it may have any content.
     Found,
@@ -417,7 +417,7 @@ fn lists(damage: &PoolDamage, view: &str, block: usize) -> bool {
         .any(|data| (data.offset_bytes..data.offset_bytes + data.len_bytes).contains(&offset))
 }
 
-/// Tag of the write that filled the whole block; otherwise the tag for garbage.
+/// Tag of the write that filled the whole block; [`GARBAGE`] if no single write filled it.
 fn tag_of_block(bytes: &[u8; BLOCK_BYTES]) -> Tag {
     let found = tags_of(bytes);
     let write = write_of(found[0]);

@@ -1,5 +1,5 @@
 //! Actor of a scenario that uses datasets with many objects: operations, syncs, snapshots,
-//! rollbacks and a clone. `replica` has its replication.
+//! rollbacks and a clone. `replica` replicates the datasets.
 //!
 //! Invariants:
 //! - one operation runs at a time, so their order is known; syncs run concurrently with operations;
@@ -38,7 +38,7 @@ pub(crate) struct ObjectsActor {
     /// Lock that each operation holds, so that operations run one after the other.
     pub(crate) turn: Rc<Mutex<()>>,
     /// Lock that a task holds while it takes, destroys, sends or clones snapshots. Operations on
-    /// objects do not take it, so they continue during a send.
+    /// objects do not take this lock, so operations continue during a send.
     pub(crate) chains: Rc<Mutex<()>>,
 }
 
@@ -79,8 +79,8 @@ impl ObjectsActor {
     pub(crate) async fn sync_step(&mut self) -> Result<(), Stop> {
         let has_copy = self.dataset(1, |book| book.presence) == Presence::There;
         let index = usize::from(has_copy && self.rng.below(4) == 0);
-        // The dataset may be missing now. If a rollback replaces the history during the sync, the
-        // result of the sync is not recorded below.
+        // Skip a dataset that does not exist. If a rollback replaces the history during the sync,
+        // the check of `generation` below drops the result of the sync.
         let Ok(volume) = self.engine.volume(NAMES[index]) else { return Ok(()) };
         let choice_of_object = self.rng.next_u64() as usize;
         let number = self.book(|book| book.numbers[choice_of_object % book.numbers.len()]);
@@ -280,7 +280,7 @@ impl ObjectsActor {
         own.iter().for_each(|name| self.set_snapshot(name, Presence::Destroying));
         let presence = match self.engine.destroy_volume(NAMES[1], true).await {
             Ok(_) => Presence::Gone,
-            // The first dataset is a clone of one of its snapshots, because of a promotion.
+            // After a promotion, the first dataset is a clone of a snapshot of the copy.
             Err(DatasetError::InUse { .. }) => Presence::There,
             Err(error) => return Err(Stop::Failed(error)),
         };
@@ -303,7 +303,7 @@ impl ObjectsActor {
             }
             Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
             Err(error) => {
-                // Either outcome is possible.
+                // After an error, the promotion may be complete or may have had no effect.
                 self.book(|book| book.promoting = true);
                 Err(Stop::Failed(error))
             }

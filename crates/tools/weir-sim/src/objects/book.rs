@@ -61,7 +61,7 @@ pub(crate) struct ObjectsBook {
     pub(super) next_snapshot: u64,
     /// Name of the snapshot from which one of the datasets was cloned.
     pub(super) origin: Option<String>,
-    /// If true, a promotion is pending, and any of the datasets may have the older snapshots.
+    /// If true, a promotion is pending, and either dataset may have the older snapshots.
     pub(super) promoting: bool,
     pub(super) replica: Replica<ObjectsContent>,
 }
@@ -108,7 +108,7 @@ impl ObjectsBook {
         found.map(|book| 1 - book.owner)
     }
 
-    /// Records that the clone was promoted: it has the origin and all older snapshots now.
+    /// Records that the clone was promoted: the clone now has the origin and all older snapshots.
     pub(super) fn promoted(&mut self) {
         let Some(clone) = self.clone_index() else { return };
         let at = self.snapshots.iter().position(|book| Some(&book.name) == self.origin.as_ref());

@@ -1,7 +1,8 @@
 //! Content of a dataset with many objects, as the simulator's layer stores it.
 //!
 //! Invariant: each slot and each record shows which operation wrote it, so that a recovery can be
-//! compared with every prefix of the operations. The seed of a record shows its object and number.
+//! compared with every prefix of the operations. The seed in a record also identifies the record's
+//! object and number.
 
 use std::collections::BTreeMap;
 

@@ -2,13 +2,13 @@
 //! replay.
 //!
 //! The slot of object [`DIRECTORY`] counts the namespace changes. Each namespace change writes this
-//! slot, as it would write a directory of a filesystem.
+//! slot, as a namespace change of a filesystem writes a directory.
 //!
 //! Invariants:
-//! - an operation changes only fields of its order: a namespace change never changes records, and a
-//!   change of an object never changes names;
-//! - the replay fails if a record is not the next one after the state of the dataset, so that tests
-//!   notice lost and repeated records.
+//! - a namespace change never changes the records of objects, and a change of an object never
+//!   changes names;
+//! - the replay fails if a log record does not directly follow the state of the dataset, so that
+//!   tests notice lost and repeated log records.
 
 use futures_util::future::LocalBoxFuture;
 use weir_base::ObjectId;
@@ -21,7 +21,7 @@ use weir_format::ObjectTable;
 use super::content::{DIRECTORY, ObjectState, blocks_of, body_of, size_of, slot_state};
 use crate::coverage::{CoveragePoint, note};
 
-/// Bytes of the layer in the directory entry of each of its datasets.
+/// Bytes with which the layer marks the directory entry of each of its datasets.
 pub(crate) const LAYER: [u8; ObjectTable::LAYER_BYTES] = [0x5a; ObjectTable::LAYER_BYTES];
 
 /// An operation of the layer. `seq` numbers namespace changes from 1, `change` the changes of one
@@ -30,7 +30,7 @@ pub(crate) const LAYER: [u8; ObjectTable::LAYER_BYTES] = [0x5a; ObjectTable::LAY
 pub(crate) enum ObjectOp {
     /// Creates an object.
     Create { object: u64, seq: u64 },
-    /// Names two objects, like a rename that replaces no other object.
+    /// Names one or two objects in one namespace change, as a rename does. No object is removed.
     Name { object: u64, other: u64, seq: u64 },
     /// Removes the last name of the object, which becomes an orphan.
     Unlink { object: u64, seq: u64 },
@@ -104,7 +104,7 @@ impl ObjectOp {
         })
     }
 
-    /// Returns the log record of the operation. For a write it includes the written blocks.
+    /// Returns the log record of the operation. The log record of a write includes the blocks.
     fn record(&self) -> ObjectRecord {
         let (kind, words) = self.code();
         let blocks = match self {
@@ -126,11 +126,11 @@ impl ObjectOp {
         ObjectRecord { object, kind, order, payload, blocks }
     }
 
-    /// Returns the changes of objects that perform the operation. `slots`: the states of
+    /// Returns the object changes that perform the operation. `slots`: the states of
     /// [`Self::objects`], in this order; the last element is the state of [`DIRECTORY`].
     ///
     /// # Errors
-    /// The operation is not possible in this state, or is not the next one after it.
+    /// The operation is not possible in this state, or does not directly follow this state.
     fn changes(&self, slots: &[Option<ObjectState>]) -> Result<Vec<ObjectChange>, String> {
         let gap = || format!("{self:?} does not follow {slots:?}");
         let set = |number: u64, state: &ObjectState| ObjectChange::SetSlot {
@@ -148,7 +148,7 @@ impl ObjectOp {
             changes.push(set(DIRECTORY.0, &ObjectState { named: seq, ..directory }));
         }
         let (object, size) = (ObjectId(self.object()), size_of(self.object()));
-        // The slot after the object's own change with this number.
+        // Builds the slot of the object after the object's own change with the number `change`.
         let counted = |born: u64, change: u64| {
             let follows = |state: &ObjectState| state.born == born && state.changes + 1 == change;
             let state = of[0].clone().filter(follows).ok_or_else(gap)?;
@@ -194,7 +194,8 @@ impl ObjectOp {
 /// Performs an operation and queues its log record.
 ///
 /// # Errors
-/// `Ok(Err)`: the operation is not possible in the state of the dataset, or not the next one.
+/// `Ok(Err)`: the operation is not possible in the state of the dataset, or does not directly
+/// follow this state.
 pub(crate) async fn apply(
     volume: &Volume,
     op: ObjectOp,

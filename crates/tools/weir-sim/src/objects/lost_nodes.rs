@@ -4,10 +4,12 @@
 //! `crate::lost_nodes` runs the scenario.
 //!
 //! Invariants:
-//! - slots and records that are not below a lost block have their exact content; a read of others
-//!   fails until a client writes or trims the record, or the block is readable again;
+//! - slots and records that are not below a lost block have their exact content. A read of any
+//!   other slot or record fails until a client writes or trims the record, or the block is readable
+//!   again;
 //! - a change of an object with an unreadable slot fails and changes nothing;
-//! - the damage list names each unreadable object; after a complete scrub it has nothing else.
+//! - when a read of a slot or record fails, the damage list has this slot or record; after a
+//!   complete scrub, the damage list has only unreadable slots and records.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,14 +40,14 @@ const SNAPSHOTS_MAX: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Data(u64),
-    /// The record, or a node above it, is lost. Before the loss it had this content.
+    /// The record, or a node above it, is lost. Before the loss, the record had this content.
     Lost(Option<u64>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Object {
     tag: u8,
-    /// Records that are no holes.
+    /// Records with data and lost records; all other records are holes.
     records: BTreeMap<u64, Record>,
 }
 
@@ -61,7 +63,8 @@ type View = BTreeMap<u64, Slot>;
 /// Views by name of the dataset or of the snapshot (dataset@snapshot).
 type Views = BTreeMap<String, View>;
 
-/// Result of a read of a slot with its records; `Err` for unreadable ones.
+/// Results of reads: of the records of one object, and of all slots with their records. `Err`: the
+/// slot or record is unreadable.
 type FoundRecords = BTreeMap<u64, Result<u64, ()>>;
 type Found = BTreeMap<u64, Result<Option<(u8, FoundRecords)>, ()>>;
 
@@ -143,7 +146,8 @@ impl Victim {
 /// State of one run of this check.
 struct Run {
     base: Base,
-    /// The durable state, then the state after each later change. A power cut may leave any.
+    /// The durable state, then the state after each later change. A power cut may leave any of
+    /// these states.
     states: Vec<Views>,
     snapshots: u64,
 }
@@ -175,7 +179,7 @@ impl Run {
         self.states.drain(..self.states.len() - 1);
     }
 
-    /// Performs changes of one object. They must fail if its slot is lost.
+    /// Performs changes of one object. If the object's slot is lost, the changes must fail.
     async fn perform(
         &mut self,
         engine: &Engine,

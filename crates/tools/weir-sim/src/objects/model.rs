@@ -96,7 +96,8 @@ impl ObjectsHistory {
         self.pending = None;
     }
 
-    /// Returns the changes that a sync makes durable if it starts now: the acknowledged ones.
+    /// Returns the changes that a sync makes durable if the sync starts now: the acknowledged
+    /// changes.
     pub(crate) fn syncing(&self, of: SyncOf) -> Synced {
         let mut synced = match of {
             SyncOf::All => Synced::all(&self.now),
@@ -164,8 +165,9 @@ impl ObjectsHistory {
             (*number, Wanted { state, own: Vec::new(), least })
         };
         let mut wanted: BTreeMap<u64, Wanted> = self.base.objects.iter().map(of_base).collect();
-        // The last creation of each object number so far, even if the crash lost this creation. Own
-        // changes belong to the object that it created.
+        // The last creation of each object number so far, even if the crash lost this creation. A
+        // later write or truncate changes the object of this creation, so it must not count as a
+        // change of an earlier object with the same number.
         let mut born: BTreeMap<u64, u64> =
             self.base.objects.iter().map(|(number, object)| (*number, object.born)).collect();
         for op in &self.ops {

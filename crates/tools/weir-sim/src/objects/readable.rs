@@ -4,7 +4,7 @@
 //!
 //! Invariants, for a damaged pool:
 //! - a read returns an error or content that was once written to that slot or record;
-//! - slots and records that need no lost part have their exact content.
+//! - slots and records that do not depend on a lost block or node have their exact content.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ struct Item {
 /// Content that a read returned; `None` for an unused object or a hole.
 type Words = Option<Vec<u64>>;
 
-/// Everything that can be read.
+/// All slots and records that can be read, by name of the dataset or snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readable {
     views: BTreeSet<String>,
@@ -96,8 +96,8 @@ impl Readable {
         Ok(())
     }
 
-    /// Compares the content after a loss with the content before it. `are_listed`: every dataset
-    /// and snapshot must exist. `is_whole`: every read must return.
+    /// Compares the content after a loss with the content before the loss. `are_listed`: every
+    /// dataset and snapshot must exist. `is_whole`: every read must succeed.
     ///
     /// # Errors
     /// The first difference that the loss does not explain.

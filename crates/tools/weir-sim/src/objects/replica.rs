@@ -1,6 +1,6 @@
 //! Replication of a dataset with many objects: selects the snapshots to send to a second dataset.
 //!
-//! `replication::replica` sends and checks them; `sent` has their content.
+//! `replication::replica` sends and checks the snapshots; `sent` has the content of the snapshots.
 //!
 //! Invariants:
 //! - operations and syncs continue while a snapshot is sent, but no snapshot is destroyed;

@@ -128,8 +128,8 @@ fn thousands_of_objects_survive_power_cuts() {
     assert!(cuts > 10 && lost > 4, "{lost} of {cuts} cuts lost changes");
 }
 
-/// The scenarios send snapshots, cut and resume the streams, and promote clones. The power is cut
-/// after each load, and two loads follow.
+/// The scenarios send snapshots, cut and resume the streams, and promote clones. Each scenario has
+/// three loads, with a power cut after each load.
 #[test]
 fn scenarios_replicate_and_promote_datasets() {
     let effort = Effort {
@@ -142,8 +142,8 @@ fn scenarios_replicate_and_promote_datasets() {
         old_per_million: 0,
     };
     let mut coverage = Coverage::default();
-    // The receiver applies changes in groups, and few snapshots have more than one group. In seed
-    // 134 a stream is cut after its first group.
+    // Include seed 134, which cuts a stream after its first group of changes. Other seeds seldom do
+    // so, because the receiver applies changes in groups, and few snapshots have several groups.
     let seeds = [134].into_iter().chain(1..);
     let scenarios = seeds.map(|seed| Scenario::of_seed(seed, PlantedBug::None));
     for scenario in scenarios.filter(|scenario| scenario.objects).take(16) {
@@ -162,7 +162,7 @@ fn scenarios_replicate_and_promote_datasets() {
     }
 }
 
-/// A program without a layer refuses the import; it must not drop flushed changes of objects.
+/// A program without the layer must refuse the import, because it would drop flushed changes.
 #[test]
 fn import_without_the_layer_of_logged_changes_is_refused() {
     let world = SimWorld::from_media(1, two_disks());
@@ -197,7 +197,7 @@ fn import_without_the_layer_of_logged_changes_is_refused() {
     world.crash();
 }
 
-/// Operations of the test below, with their record in the expected state.
+/// Load of the test below: performs operations and records them in the expected state.
 struct Load {
     files: Arc<Volume>,
     history: Rc<RefCell<ObjectsHistory>>,
@@ -249,8 +249,8 @@ fn start_sync(
 }
 
 /// An object loses its name while a sync waits for the log, behind the batch of another sync. Then
-/// the power fails. `names`: the sync is of the namespace, in which the object was named before;
-/// otherwise it is of the object.
+/// the power fails. If `names` is true, the waiting sync is a namespace sync after a namespace
+/// change that named the object; otherwise it is a sync of the object.
 fn judge_lost_name(bug: PlantedBug, names: bool) -> Result<(), String> {
     let world = SimWorld::from_media(1, two_disks());
     let history = Rc::new(RefCell::new(ObjectsHistory::default()));

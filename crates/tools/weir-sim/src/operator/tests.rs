@@ -1,6 +1,6 @@
 //! Tests of the operator in situations that random scenarios seldom reach.
 //!
-//! weir-dataset tests the engine, tests/planted_bugs whole scenarios.
+//! weir-dataset tests the engine; tests/planted_bugs tests whole scenarios.
 //!
 //! Invariant: each test asserts that it reached its situation, so that no test passes without
 //! checking it.

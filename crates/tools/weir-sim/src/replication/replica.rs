@@ -183,7 +183,8 @@ impl<E, C: SentContent> Courier<'_, E, C> {
         self.engine.receive_token(self.name()).await.map_err(Stop::Failed)
     }
 
-    /// Sends a snapshot with this content; returns true if the replica received all of it.
+    /// Sends a snapshot with this content; returns true if the replica received the complete
+    /// snapshot.
     pub(crate) async fn begin(&mut self, spec: SendSpec, content: C) -> Result<bool, Stop> {
         let name = spec.snapshot.name.clone();
         self.of(|replica| replica.arriving = Some(Sent { name, content }));
@@ -193,8 +194,9 @@ impl<E, C: SentContent> Courier<'_, E, C> {
         self.send(spec).await
     }
 
-    /// Resumes an interrupted stream. Aborts it if its snapshot does not exist any more (`None`),
-    /// or if its base does not. Returns true if the replica received all of it.
+    /// Resumes an interrupted stream. If the stream's snapshot (`None`) or its base snapshot no
+    /// longer exists, aborts the receive instead. Returns true if the replica received the complete
+    /// snapshot.
     pub(crate) async fn resume(
         &mut self,
         token: ResumeToken,
@@ -232,7 +234,8 @@ impl<E, C: SentContent> Courier<'_, E, C> {
         Ok(())
     }
 
-    /// Sends a stream and receives all of it or a prefix; returns true for all of it.
+    /// Sends a stream, and receives either the complete stream or only a prefix; returns true if
+    /// the replica received the complete stream.
     async fn send(&mut self, spec: SendSpec) -> Result<bool, Stop> {
         let sending = self.engine.prepare_send(&spec).map_err(Stop::Failed)?;
         let mut stream = Vec::new();

@@ -1,6 +1,6 @@
 //! Replication of volumes by the administrator of a scenario: selects the snapshots to send.
 //!
-//! `replica` sends and checks them.
+//! `replica` sends and checks the snapshots.
 //!
 //! Invariant: a snapshot is sent only if its expected content is known.
 

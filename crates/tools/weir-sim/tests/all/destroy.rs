@@ -1,6 +1,6 @@
 //! Volumes and snapshots that are destroyed while a commit runs, under power cuts.
 //!
-//! The scenario's administrator destroys under load.
+//! Scenarios destroy volumes and snapshots under load, at random times.
 //!
 //! Invariant: a seed determines each run; time is virtual.
 
@@ -62,7 +62,8 @@ async fn create(world: &SimWorld) -> Arc<Engine> {
     engine
 }
 
-/// Reads the versions that a recovered pool has, [`FIRST`] excepted.
+/// Checks the content of the versions that a recovered pool has, except [`FIRST`]; returns their
+/// names.
 async fn found(engine: &Engine) -> Vec<&'static str> {
     let mut found = Vec::new();
     for (name, byte) in &VERSIONS[FIRST.len()..] {
@@ -77,8 +78,8 @@ async fn found(engine: &Engine) -> Vec<&'static str> {
     found
 }
 
-/// Destroys during a commit that frees a snapshot of [`FIRST`], and cuts the power at each step.
-/// Returns the images of each cut, and whether the call had returned.
+/// Destroys datasets during a commit that frees a snapshot of [`FIRST`], and cuts the power at each
+/// step. Returns the images of each cut, and whether the destroy call had returned before the cut.
 fn cuts(seed: u64, destroyed: Destroyed) -> Vec<(bool, Vec<MediaImage>)> {
     let world = SimWorld::new(seed, &[DiskOptions::new("disk", 64 << 20)]);
     let executor = world.executor().clone();
@@ -87,7 +88,7 @@ fn cuts(seed: u64, destroyed: Destroyed) -> Vec<(bool, Vec<MediaImage>)> {
     let ran = world.run_until(async {
         let engine = create(&world).await;
         engine.destroy_snapshots(VOLUME, &names(&FIRST)).await.unwrap();
-        // The commit writes this data before it frees.
+        // The commit writes this data before it frees the snapshot.
         let (_, byte) = VERSIONS[VERSIONS.len() - 1];
         let volume = engine.volume(VOLUME).unwrap();
         volume.write(0, &vec![byte; BLOCKS * BLOCK_BYTES]).await.unwrap();
@@ -114,9 +115,9 @@ fn cuts(seed: u64, destroyed: Destroyed) -> Vec<(bool, Vec<MediaImage>)> {
     images.take()
 }
 
-// Regression: a commit that freed an earlier snapshot also freed what became destroyed after the
-// commit had begun. After a crash before the next commit, the volume was there, without its data,
-// or some of the snapshots were gone.
+// Regression: a commit that freed an earlier snapshot also freed datasets that a call destroyed
+// after the commit had begun. After a crash before the next commit, the volume existed without its
+// data, or only some of the snapshots existed.
 #[test]
 fn destroy_during_a_commit_leaves_all_or_none_after_a_crash() {
     for (seed, destroyed) in

@@ -54,8 +54,8 @@ async fn create(world: &SimWorld) -> Result<Arc<Engine>, DatasetError> {
     Ok(engine)
 }
 
-/// Creates a pool with `legs` legs whose log has wrapped `rounds` times, and writes a last batch of
-/// `blocks` blocks.
+/// Creates a pool with `legs` legs and a log that has wrapped `rounds` times, and writes a last
+/// batch of `blocks` blocks.
 fn logged(legs: usize, blocks: usize, rounds: usize) -> Log {
     let len = 2 * LABEL_BYTES + LOG_BYTES + (8 << 20);
     let disks: Vec<DiskOptions> =
@@ -171,8 +171,8 @@ fn batch_damaged_differently_on_each_leg_is_replayed() {
     }
 }
 
-/// A batch that was not acknowledged lacks sectors. The import drops it without force, whichever
-/// sectors are missing and whatever they held before.
+/// A batch that was not acknowledged lacks sectors. The import drops this batch without force, for
+/// every set of missing sectors and every earlier content of these sectors.
 #[test]
 fn torn_unacknowledged_batch_needs_no_forced_import() {
     for (legs, blocks, rounds) in [(1, 1, 0), (1, 4, 3), (2, 2, 3)] {

@@ -1,5 +1,5 @@
 //! Lost tree nodes over a fixed list of seeds: a lost node affects only the blocks below it, and
-//! the simulation detects planted bugs in this code.
+//! the simulation detects planted bugs in the code for lost nodes.
 //!
 //! No other program runs this simulation; `make sim` runs scenarios only.
 

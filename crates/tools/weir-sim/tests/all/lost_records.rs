@@ -1,5 +1,5 @@
 //! Lost records and misreading legs over a fixed list of seeds: no flushed or restored block is
-//! lost, and the simulation detects planted bugs in this code.
+//! lost, and the simulation detects planted bugs in the code for lost records.
 //!
 //! No other program runs this simulation; `make sim` runs scenarios only.
 

@@ -2,8 +2,8 @@
 //!
 //! The scenarios are in src.
 //!
-//! Invariant: one test binary, because each binary compiles generic code again and links all
-//! crates.
+//! Invariant: all tests are in one binary, because each further binary would compile generic code
+//! again and link all crates.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in shared functions too")]
 

@@ -56,8 +56,8 @@ enum End {
     KilledAtOnce,
 }
 
-/// Commits four states of a volume, each with another byte, and damages the newest `damaged`
-/// uberblocks. Returns the error of an import or the byte that the import found.
+/// Commits four states of a volume, each filled with a different byte, and damages the newest
+/// `damaged` uberblocks. Returns the error of an import or the byte that the import found.
 async fn import_after(world: &SimWorld, end: End, damaged: u64, bug: PlantedBug) -> Imported {
     let first = pool_with(world, host("a"), bug).await;
     for byte in [4, 5, 6, 7] {
@@ -145,8 +145,8 @@ fn import_after_a_forced_import_needs_no_force() {
         .unwrap();
 }
 
-// Regression: each of two power cuts tore an uberblock on disk 0 of a mirror, while disk 1 has this
-// uberblock. An import of disk 0 alone was then refused.
+// Regression: each of two power cuts tore an uberblock on disk 0 of a mirror, while disk 1 kept an
+// intact copy. The next import had only disk 0 and was refused.
 #[test]
 fn power_cuts_in_a_row_do_not_block_the_import_of_one_disk() {
     let world = world(2);

@@ -138,7 +138,7 @@ fn pool_of_format_8_keeps_its_content_and_becomes_format_9() {
         let (labels, slots) = versions(image);
         assert!(labels == [OLDEST_VERSION; 4] && slots.iter().all(|slot| *slot == OLDEST_VERSION));
     }
-    // An import of the pool that opens no engine must write no labels.
+    // An import that opens the pool without an engine must write no labels.
     let images = on(images, async |world| {
         let EngineOptions { memory_bytes: cache_bytes, clock, bug } =
             options(world, PlantedBug::None);

@@ -1,7 +1,7 @@
 //! Receive on disks that lose power at any step: the stream resumes at the position stored on the
 //! disks, and the received data equals the sent data.
 //!
-//! weir-dataset tests truncated streams and refusals; no other load runs here.
+//! weir-dataset tests truncated streams and refusals. In these tests, no other load runs.
 //!
 //! Invariant: no test is random; a seed replays its run.
 
@@ -25,7 +25,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const BLOCKS: u64 = 704;
 const SNAPSHOTS: u64 = 4;
 
-/// Number with which each block is filled. A block of zeros has no entry.
+/// Number that fills a block, by the number of the block. A block of zeros has no entry.
 type Content = BTreeMap<u64, u64>;
 
 /// Engine options with `bytes` of memory. The source has no committer, so its memory must hold all
@@ -79,8 +79,8 @@ async fn content(volume: &Volume) -> Result<Content, DatasetError> {
     Ok(content)
 }
 
-/// Sender of the streams: its disks are healthy, and it has its own history. For every other seed
-/// the sender keeps only a bookmark of each sent snapshot.
+/// Sender of the streams, whose disks are healthy and never lose power. For every other seed, the
+/// sender keeps only a bookmark of each sent snapshot.
 struct Source {
     only_bookmarks: bool,
     world: SimWorld,
@@ -138,7 +138,7 @@ impl Source {
         SendFrom::Snapshot(SnapshotId::new("v", name))
     }
 
-    /// Replaces a snapshot that the receiver has by a bookmark.
+    /// Replaces a snapshot of the sender, which the receiver already has, by a bookmark.
     fn let_go(&self, index: usize) -> Result<(), String> {
         if !self.only_bookmarks {
             return Ok(());

@@ -15,8 +15,8 @@ use weir_pool::PlantedBug;
 use weir_sim::{Executor, SimClock, SimWorld};
 
 thread_local! {
-    /// Executor of this thread's world. A clock may move to another thread, but an executor with
-    /// its timers may not.
+    /// Executor of this thread's world. A [`TimedClock`] cannot hold the executor, because a clock
+    /// may move to another thread, but an executor with its timers may not.
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
 }
 

@@ -80,8 +80,8 @@ fn pool_of_a_dead_host_is_imported_after_the_watch() {
         .unwrap();
 }
 
-/// An owner that is suspended while another host takes the pool over notices the takeover with its
-/// next commit or heartbeat, and acknowledges nothing afterwards.
+/// Another host takes the pool over while the owner is suspended. The owner notices the takeover at
+/// its next commit or heartbeat, and acknowledges nothing afterwards.
 #[test]
 fn owner_commits_nothing_after_a_takeover() {
     let world = world(3);
@@ -145,8 +145,8 @@ fn writes_after_pause(polls: usize, bug: PlantedBug) -> Option<u64> {
             if bug != PlantedBug::None {
                 return Some(late);
             }
-            // The commit succeeded: A wrote all of it before the pause, and B's import started from
-            // its txg.
+            // The commit succeeded: A wrote the complete commit before the pause, and B's import
+            // started from the txg of this commit.
             let Err(error) = done else { return Some(late) };
             assert!(
                 error.to_string().contains("taken over by host b"),

@@ -251,9 +251,9 @@ fn claims_that_do_not_know_each_other_are_both_superseded() {
     for present in [[x, z, w], [z, w, x]] {
         let disks: Vec<MediaImage> = std::iter::once(y).chain(present).cloned().collect();
         each_cut_without_disk_0(&disks, 102, |at, all| {
-            // The uberblock on y lists x as stale. So B may have committed its txg without the
-            // other disks, and clients may have read the data. So these disks may count as
-            // diverged.
+            // The uberblock on y lists x as stale, so B may have committed its txg without the
+            // other disks, and clients may have read the data of this txg. So the import may
+            // report these disks as diverged.
             match check(all, &machine.content) {
                 Err(DatasetError::Pool(PoolError::Diverged { .. })) => {
                     check_with(all, &machine.content, true).unwrap();
@@ -307,9 +307,9 @@ fn committed_on_disk_0(mut machine: Machine, commit: u64) -> Machine {
     machine
 }
 
-// Regression: after an import without disk 0, its claim counted as newer than a txg that only disk
-// 0 has, although the owner slot on disk 0 names this txg. The changes that clients had flushed
-// since then were lost.
+// Regression: the claim of an import without disk 0 counted as newer than a txg that only disk 0
+// has, although the owner slot on disk 0 names this txg. The next import of all disks lost the
+// changes that clients had flushed after this txg.
 #[test]
 fn txg_that_an_owner_slot_names_is_not_superseded() {
     for commit in [1, 2] {
@@ -366,12 +366,12 @@ fn content_of(
     world.run_until(run).expect("no power cut")
 }
 
-/// The bootstrap tables of the newest `count` txgs become unreadable, and a forced import abandons
-/// these txgs: it returns to an earlier one. The power fails before its first commit. Then the
-/// tables of the abandoned txgs are readable again.
+/// The bootstrap tables of the newest `count` txgs become unreadable. A forced import returns to an
+/// earlier txg and so abandons these txgs. The power fails before the first commit of the forced
+/// import. Then the tables of the abandoned txgs are readable again.
 ///
-/// The next import must find the state that the forced import chose. Only if the power failed
-/// before the forced import wrote its first row, it may also find the abandoned state, `newest`.
+/// The next import must find the state that the forced import chose. If the power failed before the
+/// forced import wrote its first row, the next import may also find the abandoned state, `newest`.
 fn assert_abandoned_txgs_stay_abandoned(mut disks: Vec<MediaImage>, count: u64, newest: &[u8]) {
     let before = damage_roots(&mut disks, count);
     let refused = import(&disks, 100, false).err().expect("no older state without force");
