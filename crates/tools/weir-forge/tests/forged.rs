@@ -241,7 +241,8 @@ fn forged_if_it_fits(kind: Kind, some: &[usize], at: usize, bytes: &[u8]) -> Opt
 }
 
 /// Exercises the sample with a wrong field in one structure of a kind, once for each structure of
-/// this kind that still fits its address; returns the number of pools that opened.
+/// this kind. Skips a structure that with the wrong field needs more space than the sample has at
+/// its address. Returns the number of pools that opened.
 fn answered(kind: Kind, at: usize, bytes: &[u8]) -> u32 {
     let count = Map::of(&sample(VdevKind::Disk)).counts()[&kind];
     let watch = Watch::new();

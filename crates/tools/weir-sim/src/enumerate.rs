@@ -125,8 +125,8 @@ struct Cut {
 type Running = Rc<RefCell<Option<Arc<Engine>>>>;
 
 /// Returns `before`, updated to the time of a cut: the newest txg that the running engine has seen,
-/// and the legs that may lack writes. If the engine's pool does not list a leg that was absent,
-/// this leg still lacks writes.
+/// and the legs that lack writes. These are the legs of the pool that missed writes, and the legs
+/// of `before` that were absent and are not in the pool any more.
 fn as_of(before: &Cut, running: &Running) -> Cut {
     let Some(engine) = &*running.borrow() else { return before.clone() };
     let known: Vec<usize> = legs(engine).into_iter().map(|(leg, _)| leg).collect();

@@ -77,8 +77,8 @@ pub(crate) fn name(every: Every, now_ms: u64) -> String {
 
 /// Returns the time at which the next slot of this sort begins; it is later than `now_ms`.
 pub(crate) fn next(every: Every, now_ms: u64) -> u64 {
-    // This much time after the start of a slot, the next slot has begun: `step` is at least as long
-    // as every slot of this sort and shorter than two slots.
+    // The start of a slot plus `step` is in the next slot, because `step` is at least the longest
+    // slot of this sort and less than two slots.
     let step = match every {
         Every::Frequently => 15 * MINUTE_MS,
         Every::Hourly => HOUR_MS,

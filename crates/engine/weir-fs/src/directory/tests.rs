@@ -26,7 +26,7 @@ struct Model {
     blocks: Blocks,
     /// Inode and name of each entry.
     entries: BTreeMap<EntryKey, (u64, Vec<u8>)>,
-    /// Number of different hashes; few of them make long runs of equal hashes.
+    /// Number of different hashes. If it is small, many neighbouring entries have equal hashes.
     hashes: u64,
     name_bytes: usize,
     misses: Cell<usize>,

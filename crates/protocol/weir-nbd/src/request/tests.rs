@@ -2,7 +2,8 @@
 //!
 //! tests/all/sessions.rs checks the execution of the commands.
 //!
-//! Invariant: requests are bytes from the specification.
+//! Invariant: the tests write requests as literal bytes of the specification, without the encoder
+//! of this crate.
 
 use proptest::prelude::*;
 

@@ -104,8 +104,9 @@ fn behind_ops(rate: f64, arrival: Arrival) -> f64 {
         }
 }
 
-/// Smallest distance from `rate`, in percent, that a prolonged run can resolve in a search whose
-/// runs last `seconds`. At this distance, the target falls behind by four times [`behind_ops`].
+/// Smallest difference, in percent, between `rate` and the highest rate of the target that a
+/// prolonged run can resolve. The normal runs of the search last `seconds`. At this difference, the
+/// target falls behind by four times [`behind_ops`].
 fn resolution_pct(rate: f64, seconds: f64, arrival: Arrival) -> f64 {
     let operations = rate * seconds * f64::from(PROLONGED);
     let pct = 100.0 * behind_ops(rate, arrival) / BEHIND_PART / operations.max(1.0);
