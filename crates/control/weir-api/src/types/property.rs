@@ -394,7 +394,7 @@ mod tests {
         for (name, value, part) in [
             ("compresion", "off", "did you mean compression?"),
             ("siez", "1G", "did you mean size?"),
-            ("mtime", "on", "there are type,"),
+            ("colour", "on", "there are type,"),
             ("used", "1", "is read-only"),
             ("record_size", "64K", "is read-only"),
             ("quota", "auto", "a size, or none"),
