@@ -1,7 +1,17 @@
 //! Filesystems under power cuts.
 
+mod access;
 mod book;
 mod client;
+mod content;
+mod data;
+mod expected;
+mod operator;
+mod pool;
+mod reads;
+mod recovery;
 mod run;
+mod scenario;
 
-pub use run::{FileCuts, cut_files};
+pub use run::{FileCuts, cut_files, run_files};
+pub use scenario::FilesScenario;

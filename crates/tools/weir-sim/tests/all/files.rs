@@ -3,13 +3,50 @@
 //! The simulation is in `weir_sim::files`.
 
 use weir_pool::PlantedBug;
-use weir_sim::cut_files;
+use weir_sim::{FileCuts, FilesScenario, cut_files, run_files};
 
 fn is_noticed(bug: PlantedBug, seeds: u64) -> bool {
     (1..=seeds).any(|seed| {
         let run = std::panic::catch_unwind(|| cut_files(seed, bug));
         run.is_err() || run.is_ok_and(|done| done.is_err())
     })
+}
+
+fn with_operator(seed: u64, bug: PlantedBug) -> FilesScenario {
+    FilesScenario { has_operator: true, cuts_one_in: 16, ..FilesScenario::new(seed, bug) }
+}
+
+/// As [`is_noticed`], with other scenarios.
+fn is_noticed_in(scenarios: impl IntoIterator<Item = FilesScenario>) -> bool {
+    scenarios.into_iter().any(|scenario| {
+        let run = std::panic::catch_unwind(|| run_files(scenario));
+        run.is_err() || run.is_ok_and(|done| done.is_err())
+    })
+}
+
+#[test]
+fn snapshots_are_exact_after_a_crash() {
+    let mut all = FileCuts::default();
+    for seed in 1..=2 {
+        all.add(run_files(with_operator(seed, PlantedBug::None)).unwrap());
+    }
+    assert!(all.cuts > 200 && all.snapshots > all.cuts / 2, "{all:?}");
+}
+
+#[test]
+fn blocks_of_snapshots_that_are_freed_too_early_are_noticed() {
+    let bug = PlantedBug::SnapshotsNotAsked;
+    assert!(is_noticed_in((1..=20).map(|seed| with_operator(seed, bug))));
+}
+
+#[test]
+fn repeated_change_numbers_are_noticed() {
+    assert!(is_noticed(PlantedBug::ChangesRepeat, 20));
+}
+
+#[test]
+fn seek_that_ignores_dirty_data_is_noticed() {
+    assert!(is_noticed(PlantedBug::SeekIgnoresDirty, 20));
 }
 
 #[test]
