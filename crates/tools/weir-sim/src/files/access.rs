@@ -4,8 +4,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use weir_fs::Filesystem;
+
+use crate::executor::Executor;
+
+/// Interval between two checks of the tasks that still use a filesystem.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 /// The filesystem of a dataset while it is open.
 #[derive(Default)]
@@ -31,6 +37,15 @@ impl Access {
         let files = self.files.borrow().clone()?;
         self.busy.set(self.busy.get() + 1);
         Some(Permit { access: Rc::clone(self), files })
+    }
+
+    /// Closes the filesystem, and waits until no task uses it.
+    pub(super) async fn close(&self, executor: &Executor) {
+        let files = self.files.take();
+        while self.busy.get() > 0 {
+            executor.sleep(POLL_INTERVAL).await;
+        }
+        drop(files);
     }
 }
 

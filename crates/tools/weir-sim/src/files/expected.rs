@@ -1,4 +1,4 @@
-//! Expected state of the pool: a filesystem and its snapshots.
+//! Expected state of the pool: a filesystem, its clone, and their snapshots.
 //!
 //! `book` has the changes of one filesystem, `recovery` compares a recovered pool.
 //!
@@ -12,14 +12,16 @@ use super::book::Book;
 use super::content::{Inode, State};
 use crate::history::Presence;
 
-/// Names of the filesystems.
-pub(super) const NAMES: [&str; 1] = ["files"];
+/// Names of the filesystem and of its clone.
+pub(super) const NAMES: [&str; 2] = ["files", "copy"];
 
 /// Expected state of a filesystem.
 #[derive(Clone)]
 pub(super) struct Dataset {
     pub(super) presence: Presence,
     pub(super) book: Book,
+    /// State to which a pending rollback returns.
+    pub(super) rolling: Option<Rc<State>>,
 }
 
 /// Content of a snapshot.
@@ -43,7 +45,7 @@ pub(super) struct Snapshot {
 /// Expected state of the pool.
 #[derive(Clone)]
 pub(super) struct Expected {
-    pub(super) datasets: [Dataset; 1],
+    pub(super) datasets: [Dataset; 2],
     /// Snapshots in the order of their creation.
     pub(super) snapshots: Vec<Snapshot>,
 }
@@ -51,9 +53,12 @@ pub(super) struct Expected {
 impl Expected {
     /// A pool with an empty filesystem.
     pub(super) fn new(root: Inode) -> Self {
-        let dataset =
-            |presence| Dataset { presence, book: Book::of_state(root, &State::default()) };
-        let datasets = [Presence::There].map(dataset);
+        let dataset = |presence| Dataset {
+            presence,
+            book: Book::of_state(root, &State::default()),
+            rolling: None,
+        };
+        let datasets = [Presence::There, Presence::Gone].map(dataset);
         Self { datasets, snapshots: Vec::new() }
     }
 

@@ -3,6 +3,7 @@
 mod access;
 mod book;
 mod client;
+mod clones;
 mod content;
 mod data;
 mod expected;

@@ -1,9 +1,11 @@
-//! Operator of a run: takes and destroys snapshots while clients change the filesystem.
+//! Operator of a run: takes and destroys snapshots, clones them, and rolls filesystems back, while
+//! clients change the filesystems.
 //!
-//! `expected` has the expected state.
+//! `expected` has the expected state, `clones` has clones and rollbacks.
 //!
 //! Invariants:
 //! - one call runs at a time;
+//! - no client uses a filesystem that is rolled back or destroyed;
 //! - a snapshot is read after its acknowledgement, and its content never changes afterwards.
 
 use std::cell::RefCell;
@@ -12,8 +14,11 @@ use std::sync::Arc;
 
 use weir_dataset::{DatasetError, Engine, SnapshotId};
 
+use super::access::Access;
+use super::content::State;
 use super::expected::{Cut, Dataset, Expected, NAMES, Snapshot};
 use super::pool::read_snapshot;
+use crate::executor::Executor;
 use crate::history::Presence;
 use crate::rng::Rng;
 
@@ -21,7 +26,7 @@ use crate::rng::Rng;
 const SNAPSHOTS_MAX: usize = 3;
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes the error by value")]
-fn told(error: DatasetError) -> String {
+pub(super) fn told(error: DatasetError) -> String {
     format!("the operator received an error: {error}")
 }
 
@@ -29,7 +34,9 @@ fn told(error: DatasetError) -> String {
 pub(super) struct Operator {
     pub(super) rng: Rng,
     pub(super) engine: Arc<Engine>,
+    pub(super) executor: Executor,
     pub(super) expected: Rc<RefCell<Expected>>,
+    pub(super) accesses: [Rc<Access>; 2],
     /// Number of snapshots that were taken.
     pub(super) taken: u64,
 }
@@ -48,9 +55,14 @@ impl Operator {
     /// # Errors
     /// An unexpected error, or a violation.
     pub(super) async fn step(&mut self) -> Result<(), String> {
-        match self.rng.below(3) {
-            0 => self.destroy_some().await,
-            _ => self.take(0).await,
+        let has_copy = self.dataset(1, |of| of.presence) == Presence::There;
+        let owner = usize::from(has_copy && self.rng.below(3) == 0);
+        match self.rng.below(12) {
+            0..2 => self.destroy_some().await,
+            2..4 if has_copy => self.destroy_copy().await,
+            2..6 if !has_copy => self.clone_some().await,
+            6..8 => self.roll_back().await,
+            _ => self.take(owner).await,
         }
     }
 
@@ -103,9 +115,21 @@ impl Operator {
         self.expected(|expected| expected.mark(&names, Presence::Destroying));
         let presence = match self.engine.destroy_snapshots(NAMES[snapshot.owner], &names).await {
             Ok(_) => Presence::Gone,
+            // A clone depends on one of them.
+            Err(DatasetError::InUse { .. }) => Presence::There,
             Err(error) => return Err(told(error)),
         };
         self.expected(|expected| expected.mark(&names, presence));
         Ok(())
+    }
+}
+
+impl Snapshot {
+    /// Content of a snapshot that was read.
+    pub(super) fn state(&self) -> Option<Rc<State>> {
+        match &self.cut {
+            Cut::After(_) => None,
+            Cut::Known(state) => Some(Rc::clone(state)),
+        }
     }
 }

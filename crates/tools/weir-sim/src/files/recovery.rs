@@ -5,7 +5,8 @@
 //! Invariants:
 //! - each snapshot whose creation was acknowledged exists with its exact content;
 //! - a snapshot whose destruction was acknowledged is gone;
-//! - a call that changes several snapshots leaves all of them changed, or none;
+//! - a call that changes several snapshots leaves all of them changed, or none; a rollback drops
+//!   the newer snapshots if and only if it changed the filesystem;
 //! - the check of a recovered filesystem finds nothing, and the background freeing leaves no inode
 //!   of a removed file.
 
@@ -54,6 +55,8 @@ pub(super) struct Recovered {
     pub(super) has_lost: bool,
     /// Number of snapshots.
     pub(super) snapshots: usize,
+    /// Number of filesystems that a pending rollback had changed.
+    pub(super) rolled_back: usize,
 }
 
 impl Recovery<'_> {
@@ -73,8 +76,9 @@ impl Recovery<'_> {
             }
             let judged = self.judge_dataset(owner, dataset).await;
             let (files, state, lost) = judged.map_err(|what| format!("{name}: {what}"))?;
-            recovered.has_lost |= lost;
+            recovered.has_lost |= lost.unwrap_or(false);
             recovered.snapshots += self.judge_snapshots(owner).await?;
+            recovered.rolled_back += usize::from(dataset.rolling.is_some() && lost.is_none());
             recovered.files.push((owner, files, state));
         }
         let count = self.engine.volumes().len();
@@ -84,18 +88,48 @@ impl Recovery<'_> {
         Ok(recovered)
     }
 
-    /// Checks a filesystem. Returns true if the crash lost changes.
+    /// Checks a filesystem. Returns true if the crash lost changes; `None` if the filesystem is
+    /// rolled back.
     async fn judge_dataset(
         &self,
         owner: usize,
         dataset: &Dataset,
-    ) -> Result<(Filesystem, State, bool), String> {
+    ) -> Result<(Filesystem, State, Option<bool>), String> {
         let now = clock(self.world.executor());
         let files = Filesystem::open_with(&self.engine, NAMES[owner], LIMITS, now).await;
         let files = files.map_err(told)?;
         let state = read_state(&files).await.map_err(told)?;
-        let lost = dataset.book.judge(&state)?;
+        let judged = dataset.book.judge(&state);
+        let lost = match &dataset.rolling {
+            None => Some(judged?),
+            Some(rolling) => {
+                let is_rolled_back = state.compare(rolling).is_ok();
+                self.judge_newer(owner, (judged.is_ok(), is_rolled_back))?;
+                if is_rolled_back { None } else { Some(judged?) }
+            }
+        };
         Ok((files, state, lost))
+    }
+
+    /// Checks that a pending rollback dropped the newer snapshots together with the changes.
+    fn judge_newer(
+        &self,
+        owner: usize,
+        (is_before, is_rolled_back): (bool, bool),
+    ) -> Result<(), String> {
+        let names = self.engine.snapshot_names(NAMES[owner]).map_err(|error| error.to_string())?;
+        let newer = self
+            .expected
+            .snapshots
+            .iter()
+            .filter(|book| (book.owner, book.presence) == (owner, Presence::Destroying));
+        for book in newer {
+            let exists = names.contains(&book.name);
+            if exists && !is_before || !exists && !is_rolled_back {
+                return Err(format!("a part of a rollback: {} exists: {exists}", book.name));
+            }
+        }
+        Ok(())
     }
 
     /// Compares the snapshots of a filesystem. Returns their number.

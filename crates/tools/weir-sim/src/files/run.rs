@@ -33,6 +33,8 @@ const STEPS: usize = 300;
 const LARGE_STEPS: usize = 60;
 /// Number of calls of the operator.
 const OPERATOR_STEPS: usize = 25;
+/// Pause of a client of the clone between two operations.
+const STEP_PAUSE: Duration = Duration::from_millis(1);
 /// Pause of a client while the filesystem is closed.
 const CLOSED_PAUSE: Duration = Duration::from_millis(10);
 /// Probability, as one divided by this number, that a recovery runs the checks of all trees.
@@ -47,6 +49,10 @@ pub struct FileCuts {
     pub lost: usize,
     /// Number of snapshots that recoveries compared.
     pub snapshots: usize,
+    /// Number of recoveries with a clone.
+    pub clones: usize,
+    /// Number of recoveries after a rollback that was not acknowledged.
+    pub rolled_back: usize,
 }
 
 impl FileCuts {
@@ -55,6 +61,8 @@ impl FileCuts {
         self.cuts += other.cuts;
         self.lost += other.lost;
         self.snapshots += other.snapshots;
+        self.clones += other.clones;
+        self.rolled_back += other.rolled_back;
     }
 }
 
@@ -112,6 +120,8 @@ fn recover(
             cuts: 1,
             lost: usize::from(recovered.has_lost),
             snapshots: recovered.snapshots,
+            clones: recovered.files.len() - 1,
+            rolled_back: recovered.rolled_back,
         };
         recovery.check_structures(&recovered).await?;
         if !changes_first {
@@ -129,7 +139,7 @@ struct Shared {
     scenario: FilesScenario,
     engine: Arc<Engine>,
     expected: Rc<RefCell<Expected>>,
-    accesses: [Rc<Access>; 1],
+    accesses: [Rc<Access>; 2],
     /// True once all clients are done.
     is_done: Rc<Cell<bool>>,
 }
@@ -142,7 +152,7 @@ async fn run_clients(world: &SimWorld, scenario: FilesScenario, cuts: Cuts) -> R
         scenario,
         engine,
         expected: Rc::new(RefCell::new(Expected::new(root))),
-        accesses: <[Rc<Access>; 1]>::default(),
+        accesses: <[Rc<Access>; 2]>::default(),
         is_done: Rc::default(),
     };
     shared.accesses[0].open(files);
@@ -156,10 +166,14 @@ async fn run_clients(world: &SimWorld, scenario: FilesScenario, cuts: Cuts) -> R
     if scenario.has_operator {
         working.push(shared.spawn_operator(world));
     }
+    let of_copy = scenario.has_operator.then(|| shared.spawn_client_of_copy(world));
     for task in working {
         task.await?;
     }
     shared.is_done.set(true);
+    if let Some(of_copy) = of_copy {
+        of_copy.await?;
+    }
     background.await.map_err(told)?;
     shared.engine.stop();
     committer.await.map_err(|error| error.to_string())
@@ -190,6 +204,19 @@ impl Shared {
         }
     }
 
+    /// Spawns a client that changes the clone, while there is one, until the others are done.
+    fn spawn_client_of_copy(&self, world: &SimWorld) -> JoinHandle<Result<(), String>> {
+        let (executor, is_done) = (world.executor().clone(), Rc::clone(&self.is_done));
+        let mut client = self.client(CLIENTS, 1);
+        world.executor().spawn("client of the clone", async move {
+            while !is_done.get() {
+                let pause = if client.step().await? { STEP_PAUSE } else { CLOSED_PAUSE };
+                executor.sleep(pause).await;
+            }
+            Ok(())
+        })
+    }
+
     fn spawn_client(&self, world: &SimWorld, number: u64) -> JoinHandle<Result<(), String>> {
         let executor = world.executor().clone();
         let steps = if self.scenario.is_large { LARGE_STEPS } else { STEPS };
@@ -210,7 +237,9 @@ impl Shared {
         let mut operator = Operator {
             rng: Rng::new(self.scenario.seed).stream("operator", 0),
             engine: Arc::clone(&self.engine),
+            executor: executor.clone(),
             expected: Rc::clone(&self.expected),
+            accesses: self.accesses.clone(),
             taken: 0,
         };
         world.executor().spawn("operator", async move {

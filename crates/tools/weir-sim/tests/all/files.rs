@@ -25,18 +25,20 @@ fn is_noticed_in(scenarios: impl IntoIterator<Item = FilesScenario>) -> bool {
 }
 
 #[test]
-fn snapshots_are_exact_after_a_crash() {
+fn snapshots_clones_and_rollbacks_are_exact_after_a_crash() {
     let mut all = FileCuts::default();
     for seed in 1..=2 {
         all.add(run_files(with_operator(seed, PlantedBug::None)).unwrap());
     }
     assert!(all.cuts > 200 && all.snapshots > all.cuts / 2, "{all:?}");
+    assert!(all.clones > 0 && all.rolled_back > 0, "{all:?}");
 }
 
 #[test]
 fn blocks_of_snapshots_that_are_freed_too_early_are_noticed() {
-    let bug = PlantedBug::SnapshotsNotAsked;
-    assert!(is_noticed_in((1..=20).map(|seed| with_operator(seed, bug))));
+    for bug in [PlantedBug::SnapshotsNotAsked, PlantedBug::SharedFreed] {
+        assert!(is_noticed_in((1..=20).map(|seed| with_operator(seed, bug))));
+    }
 }
 
 #[test]
