@@ -1,4 +1,4 @@
-//! Expected state of the pool: a filesystem, its clone, and their snapshots.
+//! Expected state of the pool: a filesystem, its clone, their snapshots and a replica.
 //!
 //! `book` has the changes of one filesystem, `recovery` compares a recovered pool.
 //!
@@ -10,7 +10,9 @@ use std::rc::Rc;
 
 use super::book::Book;
 use super::content::{Inode, State};
+use super::sent::{FilesContent, no_replica};
 use crate::history::Presence;
+use crate::replication::replica::Replica;
 
 /// Names of the filesystem and of its clone.
 pub(super) const NAMES: [&str; 2] = ["files", "copy"];
@@ -48,6 +50,7 @@ pub(super) struct Expected {
     pub(super) datasets: [Dataset; 2],
     /// Snapshots in the order of their creation.
     pub(super) snapshots: Vec<Snapshot>,
+    pub(super) replica: Replica<FilesContent>,
 }
 
 impl Expected {
@@ -59,7 +62,13 @@ impl Expected {
             rolling: None,
         };
         let datasets = [Presence::There, Presence::Gone].map(dataset);
-        Self { datasets, snapshots: Vec::new() }
+        Self { datasets, snapshots: Vec::new(), replica: no_replica() }
+    }
+
+    /// Finds a snapshot that exists.
+    pub(super) fn snapshot(&self, name: &str) -> Option<&Snapshot> {
+        let mut there = self.snapshots.iter().filter(|book| book.presence == Presence::There);
+        there.find(|book| book.name == name)
     }
 
     /// Sets the presence of snapshots.

@@ -11,8 +11,10 @@ mod operator;
 mod pool;
 mod reads;
 mod recovery;
+mod replicas;
 mod run;
 mod scenario;
+mod sent;
 
 pub use run::{FileCuts, cut_files, run_files};
 pub use scenario::FilesScenario;

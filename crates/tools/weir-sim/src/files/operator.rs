@@ -1,7 +1,7 @@
-//! Operator of a run: takes and destroys snapshots, clones them, and rolls filesystems back, while
-//! clients change the filesystems.
+//! Operator of a run: takes and destroys snapshots, clones them, sends them, and rolls filesystems
+//! back, while clients change the filesystems.
 //!
-//! `expected` has the expected state, `clones` has clones and rollbacks.
+//! `expected` has the expected state, `clones` has clones and rollbacks, `replicas` has streams.
 //!
 //! Invariants:
 //! - one call runs at a time;
@@ -57,11 +57,12 @@ impl Operator {
     pub(super) async fn step(&mut self) -> Result<(), String> {
         let has_copy = self.dataset(1, |of| of.presence) == Presence::There;
         let owner = usize::from(has_copy && self.rng.below(3) == 0);
-        match self.rng.below(12) {
+        match self.rng.below(18) {
             0..2 => self.destroy_some().await,
             2..4 if has_copy => self.destroy_copy().await,
             2..6 if !has_copy => self.clone_some().await,
             6..8 => self.roll_back().await,
+            8..14 => self.replicate().await,
             _ => self.take(owner).await,
         }
     }

@@ -23,8 +23,12 @@ use super::client::FILE;
 use super::content::{Content, Data, FILE_BYTES_MAX, Inode, Names, State, inode_of, read_state};
 use super::expected::{Cut, Dataset, Expected, NAMES, Snapshot};
 use super::pool::{LIMITS, clock, read_snapshot};
+use super::replicas::resume;
+use super::sent::REPLICA;
 use crate::history::Presence;
 use crate::lost_nodes::run::counts;
+use crate::replication::replica::FoundReplica;
+use crate::rng::Rng;
 use crate::world::SimWorld;
 
 /// Inodes with a fixed number; the root directory is one of them.
@@ -57,6 +61,7 @@ pub(super) struct Recovered {
     pub(super) snapshots: usize,
     /// Number of filesystems that a pending rollback had changed.
     pub(super) rolled_back: usize,
+    pub(super) replica: Option<FoundReplica>,
 }
 
 impl Recovery<'_> {
@@ -81,8 +86,10 @@ impl Recovery<'_> {
             recovered.rolled_back += usize::from(dataset.rolling.is_some() && lost.is_none());
             recovered.files.push((owner, files, state));
         }
+        let replica = self.expected.replica.judge(&self.engine).await;
+        recovered.replica = replica.map_err(|what| format!("{REPLICA}: {what}"))?;
         let count = self.engine.volumes().len();
-        if count != recovered.files.len() {
+        if count != recovered.files.len() + usize::from(recovered.replica.is_some()) {
             return Err(format!("{count} datasets exist"));
         }
         Ok(recovered)
@@ -164,6 +171,31 @@ impl Recovery<'_> {
             }
         };
         judged.map_err(|what| format!("{id:?}: {what}"))
+    }
+
+    /// Resumes the stream that the power cut interrupted, if any. Returns true if there was one.
+    ///
+    /// # Errors
+    /// As [`resume`].
+    pub(super) async fn resume(&self, recovered: &Recovered, mut rng: Rng) -> Result<bool, String> {
+        let Ok(volume) = self.engine.volume(REPLICA) else { return Ok(false) };
+        let Some(name) = volume.receiving() else { return Ok(false) };
+        let (timer, committer) = (self.world.executor().clone(), Arc::clone(&self.engine));
+        // The receive waits for commits. The power cut at the end stops the task.
+        let _committer = self
+            .world
+            .executor()
+            .spawn("committer", async move { committer.run(|time| timer.sleep(time)).await });
+        let exists = |owner: &usize| {
+            let names = self.engine.snapshot_names(NAMES[*owner]);
+            names.is_ok_and(|names| names.contains(&name))
+        };
+        let source = (0..NAMES.len()).find(exists);
+        let source = source.map(|owner| SnapshotId::new(NAMES[owner], &name));
+        let mut replica = self.expected.replica.clone();
+        replica.rebase(recovered.replica.clone());
+        resume(&self.engine, self.world.executor(), &mut rng, (replica, source)).await?;
+        Ok(true)
     }
 
     /// Checks the structures of all filesystems.

@@ -53,6 +53,10 @@ pub struct FileCuts {
     pub clones: usize,
     /// Number of recoveries after a rollback that was not acknowledged.
     pub rolled_back: usize,
+    /// Number of recoveries with a replica.
+    pub replicas: usize,
+    /// Number of recoveries that resumed a stream.
+    pub resumed: usize,
 }
 
 impl FileCuts {
@@ -63,6 +67,8 @@ impl FileCuts {
         self.snapshots += other.snapshots;
         self.clones += other.clones;
         self.rolled_back += other.rolled_back;
+        self.replicas += other.replicas;
+        self.resumed += other.resumed;
     }
 }
 
@@ -116,12 +122,15 @@ fn recover(
         if changes_first {
             recovery.change_all(&recovered).await?;
         }
+        let resumed = recovery.resume(&recovered, rng.stream("resume", 0)).await?;
         let counted = FileCuts {
             cuts: 1,
             lost: usize::from(recovered.has_lost),
             snapshots: recovered.snapshots,
             clones: recovered.files.len() - 1,
             rolled_back: recovered.rolled_back,
+            replicas: usize::from(recovered.replica.is_some()),
+            resumed: usize::from(resumed),
         };
         recovery.check_structures(&recovered).await?;
         if !changes_first {

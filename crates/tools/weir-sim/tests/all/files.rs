@@ -32,6 +32,12 @@ fn snapshots_clones_and_rollbacks_are_exact_after_a_crash() {
     }
     assert!(all.cuts > 200 && all.snapshots > all.cuts / 2, "{all:?}");
     assert!(all.clones > 0 && all.rolled_back > 0, "{all:?}");
+    assert!(all.replicas > 0 && all.resumed > 0, "{all:?}");
+}
+
+#[test]
+fn removed_files_that_a_stream_lacks_are_noticed() {
+    assert!(is_noticed_in((1..=20).map(|seed| with_operator(seed, PlantedBug::UnusedNotSent))));
 }
 
 #[test]
