@@ -5,6 +5,7 @@ mod book;
 mod client;
 mod clones;
 mod content;
+mod damage;
 mod data;
 mod expected;
 mod operator;
@@ -17,4 +18,4 @@ mod scenario;
 mod sent;
 
 pub use run::{FileCuts, cut_files, run_files};
-pub use scenario::FilesScenario;
+pub use scenario::{FilesScenario, LegFault};

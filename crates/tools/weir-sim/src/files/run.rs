@@ -17,6 +17,7 @@ use weir_pool::PlantedBug;
 use super::access::Access;
 use super::client::Client;
 use super::content::{Keys, inode_of};
+use super::damage::Damaged;
 use super::expected::{Expected, NAMES};
 use super::operator::Operator;
 use super::recovery::Recovery;
@@ -40,6 +41,9 @@ const CLOSED_PAUSE: Duration = Duration::from_millis(10);
 /// Probability, as one divided by this number, that a recovery runs the checks of all trees.
 const WALKS_ONE_IN: u64 = 8;
 
+/// Probability, as one divided by this number, that a recovered pool is damaged on both legs.
+const DAMAGES_ONE_IN: u64 = 12;
+
 /// Numbers of power cuts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileCuts {
@@ -57,6 +61,8 @@ pub struct FileCuts {
     pub replicas: usize,
     /// Number of recoveries that resumed a stream.
     pub resumed: usize,
+    /// Number of recoveries after which a record was damaged on both legs.
+    pub damaged: usize,
 }
 
 impl FileCuts {
@@ -69,6 +75,7 @@ impl FileCuts {
         self.rolled_back += other.rolled_back;
         self.replicas += other.replicas;
         self.resumed += other.resumed;
+        self.damaged += other.damaged;
     }
 }
 
@@ -111,6 +118,7 @@ fn recover(
     images: Vec<MediaImage>,
 ) -> Result<FileCuts, String> {
     let world = SimWorld::from_media(scenario.seed, images);
+    scenario.start_read_fault(&world);
     let mut rng = Rng::new(scenario.seed).stream("recovery", at);
     let checks_all = rng.below(WALKS_ONE_IN) == 0;
     let recovered = world.run_until(async {
@@ -122,6 +130,13 @@ fn recover(
         if changes_first {
             recovery.change_all(&recovered).await?;
         }
+        let damages = scenario.fault.is_none() && rng.below(DAMAGES_ONE_IN) == 0;
+        let damages = damages && !changes_first;
+        let damaged = if damages {
+            Damaged::of(&world, &recovery.engine, &recovered, &mut rng).await?
+        } else {
+            None
+        };
         let resumed = recovery.resume(&recovered, rng.stream("resume", 0)).await?;
         let counted = FileCuts {
             cuts: 1,
@@ -131,16 +146,20 @@ fn recover(
             rolled_back: recovered.rolled_back,
             replicas: usize::from(recovered.replica.is_some()),
             resumed: usize::from(resumed),
+            damaged: usize::from(damaged.is_some()),
         };
         recovery.check_structures(&recovered).await?;
         if !changes_first {
             recovery.change_all(&recovered).await?;
         }
         recovery.free_removed(&recovered).await?;
-        Ok(counted)
+        Ok((counted, damaged))
     });
     world.crash();
-    recovered.map_err(|error| error.to_string()).and_then(|done| done)
+    let recovered = recovered.map_err(|error| error.to_string()).and_then(|done| done);
+    let (counted, damaged) = recovered?;
+    damaged.map_or(Ok(()), |damaged| damaged.judge(scenario))?;
+    Ok(counted)
 }
 
 /// The tasks of a run share these.
@@ -170,6 +189,7 @@ async fn run_clients(world: &SimWorld, scenario: FilesScenario, cuts: Cuts) -> R
     let committer = world.executor().spawn("committer", committer);
     let background = shared.spawn_background(world);
     shared.cut_at_steps(world, cuts);
+    scenario.start_fault(world);
     let mut working: Vec<_> =
         (0..CLIENTS).map(|number| shared.spawn_client(world, number)).collect();
     if scenario.has_operator {
