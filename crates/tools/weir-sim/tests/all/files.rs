@@ -44,6 +44,23 @@ fn mirror_hides_the_faults_of_a_leg() {
 }
 
 #[test]
+fn sync_of_several_log_batches_keeps_the_crash_promise() {
+    let mut all = FileCuts::default();
+    for seed in 1..=2 {
+        let plain = FilesScenario::new(seed, PlantedBug::None);
+        all.add(run_files(FilesScenario { is_large: true, ..plain }).unwrap());
+    }
+    assert!(all.cuts > 60 && all.lost > 30, "{all:?}");
+}
+
+#[test]
+fn sync_that_ends_after_one_batch_is_noticed() {
+    let plain = |seed| FilesScenario::new(seed, PlantedBug::SyncEndsEarly);
+    let large = |seed| FilesScenario { is_large: true, cuts_one_in: 12, ..plain(seed) };
+    assert!(is_noticed_in((1..=20).map(large)));
+}
+
+#[test]
 fn removed_files_that_a_stream_lacks_are_noticed() {
     assert!(is_noticed_in((1..=20).map(|seed| with_operator(seed, PlantedBug::UnusedNotSent))));
 }
