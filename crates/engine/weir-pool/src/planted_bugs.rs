@@ -135,6 +135,14 @@ pub enum PlantedBug {
     AttributesLeaked,
     /// A change of the owner of a file leaves the usage with the old owner.
     UsageStaysAtOldOwner,
+    /// A sync that needs several log batches returns after the first one.
+    SyncEndsEarly,
+    /// A stream leaves out the objects that became unused since its base.
+    UnusedNotSent,
+    /// The change number of an inode grows by one with each change, so a crash repeats numbers.
+    ChangesRepeat,
+    /// SEEK_DATA and SEEK_HOLE see only committed records.
+    SeekIgnoresDirty,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

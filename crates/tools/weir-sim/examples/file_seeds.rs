@@ -1,4 +1,4 @@
-//! Cuts the power of filesystems over a range of seeds, and checks each recovered filesystem.
+//! Cuts the power of filesystems over a range of seeds, and checks each recovered pool.
 //!
 //! `cargo run --release -p weir-sim --example file_seeds -- 100 40` runs the seeds 100 to 139.
 //!
@@ -10,20 +10,17 @@
 
 use std::error::Error;
 
-use weir_pool::PlantedBug;
-use weir_sim::cut_files;
+use weir_sim::{FileCuts, FilesScenario, run_files};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
     let first = numbers.next().unwrap_or(Ok(1))?;
     let seeds = numbers.next().unwrap_or(Ok(1))?;
-    let (mut cuts, mut lost) = (0, 0);
+    let mut all = FileCuts::default();
     for seed in first..first + seeds {
-        let counted = cut_files(seed, PlantedBug::None)?;
-        cuts += counted.cuts;
-        lost += counted.lost;
+        all.add(run_files(FilesScenario::of_seed(seed))?);
     }
-    println!("{seeds} seeds: {cuts} recoveries, {lost} of them lost changes");
-    assert!(cuts > 0, "the power was cut");
+    println!("{seeds} seeds: {all:?}");
+    assert!(all.cuts > 0, "the power was cut");
     Ok(())
 }

@@ -12,6 +12,7 @@
 //!   snapshots match a walk of the trees; no two blocks have the same address.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{DatasetError, Engine, PropertyTarget, SnapshotId, Volume};
@@ -25,7 +26,10 @@ use crate::objects::book::is_of_objects;
 use crate::replication::volumes::is_replica;
 
 /// Checks every guarantee; returns the recovered state.
-pub(crate) async fn strict(engine: &Engine, expected: &ExpectedState) -> Result<Recovered, String> {
+pub(crate) async fn strict(
+    engine: &Arc<Engine>,
+    expected: &ExpectedState,
+) -> Result<Recovered, String> {
     let mut all = Vec::new();
     for (at, book) in expected.volumes.iter().enumerate() {
         let found =

@@ -258,7 +258,8 @@ impl<'p> ObjectWalk<'p> {
 
     fn begin_object(&mut self, object: ObjectId, slot: ObjectSlot) -> Option<Part> {
         if !slot.is_used() {
-            let is_sent = self.sending.is_incremental();
+            let bug = self.engine.core.pool.bug();
+            let is_sent = self.sending.is_incremental() && bug != PlantedBug::UnusedNotSent;
             return is_sent.then_some(Part::Unused(object.0..object.0 + 1));
         }
         let records = records_of(&slot.root);

@@ -18,7 +18,7 @@ use async_recursion::async_recursion as boxed;
 use weir_base::limits::LOG_BATCH_BYTES_MAX;
 use weir_base::{Lsn, Txg};
 use weir_format::log::BatchBuilder;
-use weir_pool::LogWriteError;
+use weir_pool::{LogWriteError, PlantedBug};
 
 use crate::error::DatasetError;
 use crate::objects::log_queue::{FlushStep, Payload, QueuedRecord};
@@ -170,6 +170,9 @@ impl Engine {
                     let _writer = core.log_writer.lock().await;
                     if matches!(waiting.next_step(), FlushStep::Log) {
                         self.log_round(volume.id).await?;
+                        if core.pool.bug() == PlantedBug::SyncEndsEarly {
+                            return Ok(());
+                        }
                     }
                 }
             }

@@ -7,7 +7,9 @@ use std::ops::Range;
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
+use weir_dataset::DataRecords;
 use weir_format::files::{FileRecord, FileType, Inode, InodeState, TARGET_BYTES_MAX};
+use weir_pool::PlantedBug;
 
 use crate::draft::data::check_file;
 use crate::draft::node::records_in;
@@ -230,7 +232,7 @@ impl Filesystem {
         let mut expected = records.start;
         while let Some(start) = next {
             let range: Range<u64> = start..records.end;
-            let part = self.reads().data_records(number, size, range).await?;
+            let part = self.part_for_seek(number, size, range).await?;
             for record in part.records {
                 if is_data {
                     return Ok(Some(offset.max(record * bytes)));
@@ -246,6 +248,22 @@ impl Filesystem {
             return Ok(None);
         }
         Ok(Some(offset.max(expected * bytes).min(inode.size)))
+    }
+
+    /// Finds the records with data in a part of a range.
+    async fn part_for_seek(
+        &self,
+        number: ObjectId,
+        size: RecordSize,
+        range: Range<u64>,
+    ) -> Result<DataRecords, FsError> {
+        if self.volume.bug() == PlantedBug::SeekIgnoresDirty {
+            let part = self.volume.object_records(number, range.start, usize::MAX).await?;
+            let committed = part.used.into_iter().flatten();
+            let records = committed.filter(|record| range.contains(record)).collect();
+            return Ok(DataRecords { records, next: None });
+        }
+        Ok(self.reads().data_records(number, size, range).await?)
     }
 
     /// Reads the target of a symbolic link.

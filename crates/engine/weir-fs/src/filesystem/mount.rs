@@ -120,6 +120,8 @@ impl Filesystem {
     /// inodes without a name.
     #[boxed(?Send)]
     async fn prepare(&self) -> Result<(), FsError> {
+        // Numbers that became unused before must not be used again in the same txg (`numbers`).
+        self.engine.commit().await?;
         if self.reads().inode(ROOT).await?.is_none() {
             self.format().await?;
         }

@@ -103,6 +103,14 @@ impl Pool {
         Self { disk, engine, files, seconds }
     }
 
+    /// Closes the filesystem and opens it again, without a commit in between.
+    pub(crate) fn reopen(self) -> Self {
+        let Self { disk, engine, files, seconds } = self;
+        drop(files);
+        let files = run(&engine, Filesystem::open(&engine, "home", clock(&seconds))).unwrap();
+        Self { disk, engine, files, seconds }
+    }
+
     /// Changes all copies of these bytes on the disk.
     pub(crate) fn damage(&self, bytes: &[u8]) {
         let content = self.disk.content();

@@ -1,7 +1,21 @@
 //! Filesystems under power cuts.
 
+mod access;
 mod book;
 mod client;
+mod clones;
+mod content;
+mod damage;
+mod data;
+mod expected;
+mod operator;
+mod pool;
+mod reads;
+mod recovery;
+mod replicas;
 mod run;
+mod scenario;
+mod sent;
 
-pub use run::{FileCuts, cut_files};
+pub use run::{FileCuts, cut_files, run_files};
+pub use scenario::{FilesScenario, LegFault};

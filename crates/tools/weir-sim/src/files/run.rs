@@ -1,84 +1,48 @@
 //! Filesystems under power cuts: several clients change few names, and the power fails at random
-//! steps. Each recovered filesystem must be in a state that the crash promise allows.
+//! steps. Each recovered pool must be in a state that the crash promise allows.
 //!
-//! Invariants:
-//! - the check of the recovered filesystem finds nothing;
-//! - the background freeing leaves no inode of a removed file.
+//! `recovery` has the checks.
+//!
+//! Invariant: the clients never see a fault that the mirror hides.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_base::{Clock as _, Guid, ObjectId, RecordSize};
-use weir_dataset::{Engine, EngineOptions};
-use weir_format::files::{FileType, TimeStamp};
-use weir_format::{VdevKind, VdevRole};
-use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, FsError, Layout, Now, ROOT};
-use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
+use weir_dataset::Engine;
+use weir_fs::{FsError, ROOT};
+use weir_pool::PlantedBug;
 
-use super::book::{Book, Content, Inode, Names};
-use super::client::{Client, inode_of};
+use super::access::Access;
+use super::client::Client;
+use super::content::{Keys, inode_of};
+use super::damage::Damaged;
+use super::expected::{Expected, NAMES};
+use super::operator::Operator;
+use super::recovery::Recovery;
+use super::scenario::FilesScenario;
 use crate::cut::CutPlan;
-use crate::media::{DiskOptions, MediaImage};
+use crate::executor::JoinHandle;
+use crate::media::MediaImage;
 use crate::rng::Rng;
 use crate::world::SimWorld;
 
-const DISK_BYTES: u64 = 64 << 20;
-/// Inodes with a fixed number; the root directory is one of them.
-const INTERNAL_INODES: u64 = 16;
-/// Limits under which a file of two records is large.
-const LIMITS: FreeingLimits = FreeingLimits { at_once: 1, part: 1 };
 const CLIENTS: u64 = 3;
-const STEPS: usize = 200;
-const LAYOUT: Layout =
-    Layout { hash_key: 5, record_size: RecordSize::from_shift(2).expect("16 KiB") };
+const STEPS: usize = 300;
+/// Number of steps of a client that writes 1 MiB at a time.
+const LARGE_STEPS: usize = 60;
+/// Number of calls of the operator.
+const OPERATOR_STEPS: usize = 25;
+/// Pause of a client of the clone between two operations.
+const STEP_PAUSE: Duration = Duration::from_millis(1);
+/// Pause of a client while the filesystem is closed.
+const CLOSED_PAUSE: Duration = Duration::from_millis(10);
+/// Probability, as one divided by this number, that a recovery runs the checks of all trees.
+const WALKS_ONE_IN: u64 = 8;
 
-fn clock(world: &SimWorld) -> Now {
-    let clock = world.executor().clock();
-    Box::new(move || {
-        let milliseconds = clock.unix_ms();
-        TimeStamp { seconds: (milliseconds / 1000).cast_signed(), nanos: 0 }
-    })
-}
-
-fn options(world: &SimWorld, bug: PlantedBug) -> EngineOptions {
-    EngineOptions { memory_bytes: 8 << 20, clock: world.executor().clock(), bug }
-}
-
-/// Reads all names and contents.
-async fn read_all(files: &Filesystem) -> Result<(Names, BTreeMap<Inode, Content>), FsError> {
-    let (mut names, mut contents) = (Names::new(), BTreeMap::new());
-    let mut waiting = vec![inode_of(&files.attributes(ROOT).await?)];
-    while let Some(directory) = waiting.pop() {
-        let mut cookie = 0;
-        loop {
-            let part = files.list(ObjectId(directory.0), cookie).await?;
-            let Some(last) = part.last() else { break };
-            cookie = last.key.number();
-            for entry in part {
-                let inode = inode_of(&files.attributes(entry.inode).await?);
-                names.insert((directory, entry.name.to_vec()), inode);
-                if entry.file_type == FileType::Directory {
-                    waiting.push(inode);
-                } else {
-                    let data = match entry.file_type {
-                        FileType::SymbolicLink => files.read_link(entry.inode).await?,
-                        _ => files.read(entry.inode, 0, 1 << 20).await?,
-                    };
-                    let mut xattrs = BTreeMap::new();
-                    for name in files.xattr_names(entry.inode).await? {
-                        let value = files.xattr(entry.inode, &name).await?;
-                        xattrs.insert(name.into_vec(), value);
-                    }
-                    contents.insert(inode, Content { data, xattrs });
-                }
-            }
-        }
-    }
-    Ok((names, contents))
-}
+/// Probability, as one divided by this number, that a recovered pool is damaged on both legs.
+const DAMAGES_ONE_IN: u64 = 12;
 
 /// Numbers of power cuts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +51,35 @@ pub struct FileCuts {
     pub cuts: usize,
     /// Number of cuts that lost changes.
     pub lost: usize,
+    /// Number of snapshots that recoveries compared.
+    pub snapshots: usize,
+    /// Number of recoveries with a clone.
+    pub clones: usize,
+    /// Number of recoveries after a rollback that was not acknowledged.
+    pub rolled_back: usize,
+    /// Number of recoveries with a replica.
+    pub replicas: usize,
+    /// Number of recoveries that resumed a stream.
+    pub resumed: usize,
+    /// Number of recoveries after which a record was damaged on both legs.
+    pub damaged: usize,
 }
+
+impl FileCuts {
+    /// Adds the numbers of another run.
+    pub fn add(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.lost += other.lost;
+        self.snapshots += other.snapshots;
+        self.clones += other.clones;
+        self.rolled_back += other.rolled_back;
+        self.replicas += other.replicas;
+        self.resumed += other.resumed;
+        self.damaged += other.damaged;
+    }
+}
+
+type Cuts = Rc<RefCell<Vec<(Expected, Vec<MediaImage>)>>>;
 
 /// Runs clients on a filesystem, cuts the power at random steps, and checks each recovered
 /// filesystem.
@@ -95,137 +87,211 @@ pub struct FileCuts {
 /// # Errors
 /// The first violation of the crash promise.
 pub fn cut_files(seed: u64, bug: PlantedBug) -> Result<FileCuts, String> {
-    let disks = ["disk0", "disk1"];
-    let disks = disks.map(|name| MediaImage::blank(DiskOptions::new(name, DISK_BYTES))).to_vec();
-    let world = SimWorld::from_media(seed, disks);
-    let cuts = Rc::new(RefCell::new(Vec::new()));
-    let ran = world.run_until(run_clients(&world, seed, bug, Rc::clone(&cuts)));
-    ran.map_err(|error| format!("files, seed {seed}: {error}"))??;
+    run_files(FilesScenario::new(seed, bug))
+}
+
+/// Runs a scenario, and checks the pool that is recovered from each power cut.
+///
+/// # Errors
+/// The first violation.
+pub fn run_files(scenario: FilesScenario) -> Result<FileCuts, String> {
+    let world = scenario.new_world();
+    let cuts = Cuts::default();
+    let ran = world.run_until(run_clients(&world, scenario, Rc::clone(&cuts)));
+    let ran = ran.map_err(|error| error.to_string()).and_then(|done| done);
+    ran.map_err(|what| format!("{scenario:?}: {what}"))?;
     world.crash();
     let mut counted = FileCuts::default();
-    for (book, images) in cuts.take() {
-        let world = SimWorld::from_media(seed, images);
-        let lost = Cell::new(false);
-        let recovered = world.run_until(async {
-            let engine = recover(&world, bug).await?;
-            let files = Filesystem::open_with(&engine, "files", LIMITS, clock(&world)).await;
-            let files = files.map_err(|error| error.to_string())?;
-            let (names, contents) = read_all(&files).await.map_err(|error| error.to_string())?;
-            lost.set(book.judge(&names, &contents)?);
-            check(&engine, &files).await?;
-            free_removed(&engine, &files, &names).await
-        });
-        let recovered = recovered.map_err(|error| error.to_string()).and_then(|done| done);
-        recovered.map_err(|what| format!("files, seed {seed}, cut {}: {what}", counted.cuts))?;
-        world.crash();
-        counted.cuts += 1;
-        counted.lost += usize::from(lost.get());
+    for (expected, images) in cuts.take() {
+        let at = counted.cuts;
+        let done = recover(scenario, at as u64, &expected, images);
+        counted.add(done.map_err(|what| format!("{scenario:?}, cut {at}: {what}"))?);
     }
     Ok(counted)
 }
 
-async fn check(engine: &Engine, files: &Filesystem) -> Result<(), String> {
-    engine.sync().await.map_err(|error| error.to_string())?;
-    let findings = files.check().await.map_err(|error| error.to_string())?;
-    if findings.is_empty() { Ok(()) } else { Err(format!("the check found {findings:?}")) }
-}
-
-/// Frees the removed files as a background task does. Nothing of them may be left.
-async fn free_removed(engine: &Engine, files: &Filesystem, names: &Names) -> Result<(), String> {
-    let numbers = files.removed_files().await.map_err(|error| error.to_string())?;
-    for number in numbers {
-        while files.free_part(number).await.map_err(|error| error.to_string())? {}
-    }
-    check(engine, files).await?;
-    let named: BTreeSet<Inode> = names.values().copied().collect();
-    let mut expected = INTERNAL_INODES + named.len() as u64;
-    for (number, _) in named {
-        let inode = files.has_large_xattrs(ObjectId(number)).await;
-        expected += u64::from(inode.map_err(|error| error.to_string())?);
-    }
-    let used = files.statistics().await.map_err(|error| error.to_string())?.files;
-    if used == expected { Ok(()) } else { Err(format!("{used} inodes instead of {expected}")) }
-}
-
-async fn recover(world: &SimWorld, bug: PlantedBug) -> Result<Arc<Engine>, String> {
-    let how = ImportOptions::new(Guid(99));
-    let options = options(world, bug);
-    let opened = Engine::open_with_layer(world.devices(), how, &options, &FilesystemLayer).await;
-    opened.map_err(|error| error.to_string())
-}
-
-/// Frees the removed files until `is_done`.
-fn free_in_background(
-    world: &SimWorld,
-    files: &Rc<Filesystem>,
-    is_done: &Rc<Cell<bool>>,
-) -> impl Future<Output = Result<(), FsError>> + 'static {
-    let (files, is_done, timer) = (Rc::clone(files), Rc::clone(is_done), world.executor().clone());
-    async move {
-        while !is_done.get() {
-            files.free_removed().await?;
-            timer.sleep(Duration::from_millis(20)).await;
+/// Recovers the pool from a power cut, and checks it.
+fn recover(
+    scenario: FilesScenario,
+    at: u64,
+    expected: &Expected,
+    images: Vec<MediaImage>,
+) -> Result<FileCuts, String> {
+    let world = SimWorld::from_media(scenario.seed, images);
+    scenario.start_read_fault(&world);
+    let mut rng = Rng::new(scenario.seed).stream("recovery", at);
+    let checks_all = rng.below(WALKS_ONE_IN) == 0;
+    let recovered = world.run_until(async {
+        let engine = scenario.recover(&world).await.map_err(|error| error.to_string())?;
+        let recovery = Recovery { world: &world, engine, expected, checks_all };
+        let recovered = recovery.judge().await?;
+        // Changes in the first txg after the import, before any commit.
+        let changes_first = rng.coin();
+        if changes_first {
+            recovery.change_all(&recovered).await?;
         }
-        Ok(())
-    }
+        let damages = scenario.fault.is_none() && rng.below(DAMAGES_ONE_IN) == 0;
+        let damages = damages && !changes_first;
+        let damaged = if damages {
+            Damaged::of(&world, &recovery.engine, &recovered, &mut rng).await?
+        } else {
+            None
+        };
+        let resumed = recovery.resume(&recovered, rng.stream("resume", 0)).await?;
+        let counted = FileCuts {
+            cuts: 1,
+            lost: usize::from(recovered.has_lost),
+            snapshots: recovered.snapshots,
+            clones: recovered.files.len() - 1,
+            rolled_back: recovered.rolled_back,
+            replicas: usize::from(recovered.replica.is_some()),
+            resumed: usize::from(resumed),
+            damaged: usize::from(damaged.is_some()),
+        };
+        recovery.check_structures(&recovered).await?;
+        if !changes_first {
+            recovery.change_all(&recovered).await?;
+        }
+        recovery.free_removed(&recovered).await?;
+        Ok((counted, damaged))
+    });
+    world.crash();
+    let recovered = recovered.map_err(|error| error.to_string()).and_then(|done| done);
+    let (counted, damaged) = recovered?;
+    damaged.map_or(Ok(()), |damaged| damaged.judge(scenario))?;
+    Ok(counted)
 }
 
-type Cuts = Rc<RefCell<Vec<(Book, Vec<MediaImage>)>>>;
+/// The tasks of a run share these.
+struct Shared {
+    scenario: FilesScenario,
+    engine: Arc<Engine>,
+    expected: Rc<RefCell<Expected>>,
+    accesses: [Rc<Access>; 2],
+    /// True once all clients are done.
+    is_done: Rc<Cell<bool>>,
+}
 
-async fn run_clients(
-    world: &SimWorld,
-    seed: u64,
-    bug: PlantedBug,
-    cuts: Cuts,
-) -> Result<(), String> {
+async fn run_clients(world: &SimWorld, scenario: FilesScenario, cuts: Cuts) -> Result<(), String> {
     let told = |error: FsError| error.to_string();
-    let vdev = VdevSpec { kind: VdevKind::Mirror, role: VdevRole::Data, disks: world.devices() };
-    let sizes = CreateOptions { segment_bytes: Some(1 << 20), ..CreateOptions::default() };
-    let mut guids = (1..).map(Guid);
-    let mut guid = || guids.next().expect("endless");
-    let engine = Engine::create("tank", &[vdev], sizes, &options(world, bug), &mut guid).await;
-    let engine = engine.map_err(|error| error.to_string())?;
-    let files = Filesystem::create(&engine, "files", LAYOUT, &[], clock(world)).await;
-    let files = Rc::new(files.map_err(told)?);
-    files.set_freeing_limits(LIMITS);
+    let (engine, files) = scenario.create(world, NAMES[0]).await.map_err(told)?;
     let root = inode_of(&files.attributes(ROOT).await.map_err(told)?);
-    let (names, named) = (vec![Names::new()], vec![Vec::new()]);
-    let book = Book { names, named, synced: 0, files: BTreeMap::new(), root };
-    let book = Rc::new(RefCell::new(book));
-    let (timer, committer) = (world.executor().clone(), Arc::clone(&engine));
+    let shared = Shared {
+        scenario,
+        engine,
+        expected: Rc::new(RefCell::new(Expected::new(root))),
+        accesses: <[Rc<Access>; 2]>::default(),
+        is_done: Rc::default(),
+    };
+    shared.accesses[0].open(files);
+    let (timer, committer) = (world.executor().clone(), Arc::clone(&shared.engine));
     let committer = async move { committer.run(|time| timer.sleep(time)).await };
     let committer = world.executor().spawn("committer", committer);
-    let is_done = Rc::new(Cell::new(false));
-    let background = free_in_background(world, &files, &is_done);
-    let background = world.executor().spawn("background", background);
-    let state = Rc::clone(&book);
-    world.on_step(move |cut| {
-        let mut rng = Rng::new(seed).stream("cut", cut.steps);
-        if rng.below(3) == 0 {
-            let plan = if rng.coin() { CutPlan::Nothing } else { CutPlan::Random(cut.steps) };
-            cuts.borrow_mut().push((state.borrow().clone(), cut.cut(plan)));
-        }
-    });
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|number| {
-            let rng = Rng::new(seed).stream("files", number);
-            let (engine, files) = (Arc::clone(&engine), Rc::clone(&files));
-            let mut client = Client { rng, engine, files, book: Rc::clone(&book) };
-            let executor = world.executor().clone();
-            world.executor().spawn(format!("client {number}"), async move {
-                for _ in 0..STEPS {
-                    client.step().await?;
-                    executor.yield_now().await;
-                }
-                Ok::<(), String>(())
-            })
-        })
-        .collect();
-    for client in clients {
-        client.await?;
+    let background = shared.spawn_background(world);
+    shared.cut_at_steps(world, cuts);
+    scenario.start_fault(world);
+    let mut working: Vec<_> =
+        (0..CLIENTS).map(|number| shared.spawn_client(world, number)).collect();
+    if scenario.has_operator {
+        working.push(shared.spawn_operator(world));
     }
-    is_done.set(true);
+    let of_copy = scenario.has_operator.then(|| shared.spawn_client_of_copy(world));
+    for task in working {
+        task.await?;
+    }
+    shared.is_done.set(true);
+    if let Some(of_copy) = of_copy {
+        of_copy.await?;
+    }
     background.await.map_err(told)?;
-    engine.stop();
+    shared.engine.stop();
     committer.await.map_err(|error| error.to_string())
+}
+
+impl Shared {
+    fn cut_at_steps(&self, world: &SimWorld, cuts: Cuts) {
+        let (seed, state) = (self.scenario.seed, Rc::clone(&self.expected));
+        let one_in = self.scenario.cuts_one_in;
+        world.on_step(move |cut| {
+            let mut rng = Rng::new(seed).stream("cut", cut.steps);
+            if rng.below(one_in) == 0 {
+                let plan = if rng.coin() { CutPlan::Nothing } else { CutPlan::Random(cut.steps) };
+                cuts.borrow_mut().push((state.borrow().clone(), cut.cut(plan)));
+            }
+        });
+    }
+
+    fn client(&self, number: u64, index: usize) -> Client {
+        Client {
+            rng: Rng::new(self.scenario.seed).stream("files", number),
+            engine: Arc::clone(&self.engine),
+            access: Rc::clone(&self.accesses[index]),
+            expected: Rc::clone(&self.expected),
+            index,
+            is_large: self.scenario.is_large && number == 0,
+            keys: Keys::new(),
+        }
+    }
+
+    /// Spawns a client that changes the clone, while there is one, until the others are done.
+    fn spawn_client_of_copy(&self, world: &SimWorld) -> JoinHandle<Result<(), String>> {
+        let (executor, is_done) = (world.executor().clone(), Rc::clone(&self.is_done));
+        let mut client = self.client(CLIENTS, 1);
+        world.executor().spawn("client of the clone", async move {
+            while !is_done.get() {
+                let pause = if client.step().await? { STEP_PAUSE } else { CLOSED_PAUSE };
+                executor.sleep(pause).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn spawn_client(&self, world: &SimWorld, number: u64) -> JoinHandle<Result<(), String>> {
+        let executor = world.executor().clone();
+        let steps = if self.scenario.is_large { LARGE_STEPS } else { STEPS };
+        let mut client = self.client(number, 0);
+        world.executor().spawn(format!("client {number}"), async move {
+            for _ in 0..steps {
+                while !client.step().await? {
+                    executor.sleep(CLOSED_PAUSE).await;
+                }
+                executor.yield_now().await;
+            }
+            Ok(())
+        })
+    }
+
+    fn spawn_operator(&self, world: &SimWorld) -> JoinHandle<Result<(), String>> {
+        let executor = world.executor().clone();
+        let mut operator = Operator {
+            rng: Rng::new(self.scenario.seed).stream("operator", 0),
+            engine: Arc::clone(&self.engine),
+            executor: executor.clone(),
+            expected: Rc::clone(&self.expected),
+            accesses: self.accesses.clone(),
+            taken: 0,
+        };
+        world.executor().spawn("operator", async move {
+            for _ in 0..OPERATOR_STEPS {
+                operator.step().await?;
+                executor.yield_now().await;
+            }
+            Ok(())
+        })
+    }
+
+    /// Frees the removed files until all clients are done.
+    fn spawn_background(&self, world: &SimWorld) -> JoinHandle<Result<(), FsError>> {
+        let (accesses, is_done) = (self.accesses.clone(), Rc::clone(&self.is_done));
+        let timer = world.executor().clone();
+        world.executor().spawn("background", async move {
+            while !is_done.get() {
+                for permit in accesses.iter().filter_map(Access::enter) {
+                    permit.files.free_removed().await?;
+                }
+                timer.sleep(Duration::from_millis(20)).await;
+            }
+            Ok(())
+        })
+    }
 }

@@ -4,6 +4,8 @@
 //! Invariant: a call is recorded as pending before it starts, and as acknowledged right after it
 //! returns.
 
+use std::sync::Arc;
+
 use weir_dataset::{Engine, SnapshotId};
 
 use super::content::{ObjectsState, read_state};
@@ -120,7 +122,7 @@ impl ObjectsBook {
     ///
     /// # Errors
     /// The first difference from the allowed states.
-    pub(crate) async fn judge(&self, engine: &Engine) -> Result<FoundObjects, String> {
+    pub(crate) async fn judge(&self, engine: &Arc<Engine>) -> Result<FoundObjects, String> {
         let mut found = FoundObjects::default();
         for ((name, book), found) in NAMES.iter().zip(&self.datasets).zip(&mut found.datasets) {
             *found =

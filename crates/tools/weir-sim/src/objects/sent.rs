@@ -2,6 +2,8 @@
 //!
 //! Invariant: the received snapshot has the same slots and records.
 
+use std::sync::Arc;
+
 use weir_dataset::{DatasetError, Engine, SnapshotId};
 
 use super::content::{ObjectsState, read_state};
@@ -35,7 +37,7 @@ pub(crate) struct ObjectsContent {
 impl SentContent for ObjectsContent {
     async fn compare(
         &self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         received: &SnapshotId,
     ) -> Result<Result<(), String>, DatasetError> {
         let found = read_state(&*engine.open_snapshot(received)?, &self.numbers).await?;

@@ -52,7 +52,7 @@ pub(crate) trait SentContent: Clone + Debug + 'static {
     /// `Ok(Err)`: the first difference.
     async fn compare(
         &self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         received: &SnapshotId,
     ) -> Result<Result<(), String>, DatasetError>;
 }
@@ -113,7 +113,7 @@ impl<C: SentContent> Replica<C> {
     }
 
     /// Checks the replica against the expected state; returns its actual state.
-    pub(crate) async fn judge(&self, engine: &Engine) -> Result<Option<FoundReplica>, String> {
+    pub(crate) async fn judge(&self, engine: &Arc<Engine>) -> Result<Option<FoundReplica>, String> {
         let Ok(volume) = engine.volume(self.name) else {
             let may_be_gone = self.arrived.is_empty() || self.leaving;
             return if may_be_gone { Ok(None) } else { Err("is gone".to_owned()) };
@@ -141,7 +141,7 @@ impl<C: SentContent> Replica<C> {
 
     async fn compare(
         &self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         sent: &Sent<C>,
     ) -> Result<Result<(), String>, DatasetError> {
         let compared =

@@ -4,6 +4,8 @@
 //!
 //! Invariant: a snapshot is sent only if its expected content is known.
 
+use std::sync::Arc;
+
 use weir_base::BLOCK_BYTES;
 use weir_dataset::{DatasetError, Engine, SendFrom, SendSpec, SnapshotId};
 
@@ -49,7 +51,7 @@ pub(crate) struct VolumeContent {
 impl SentContent for VolumeContent {
     async fn compare(
         &self,
-        engine: &Engine,
+        engine: &Arc<Engine>,
         received: &SnapshotId,
     ) -> Result<Result<(), String>, DatasetError> {
         let size = engine.open_snapshot(received)?.size_bytes() as usize / BLOCK_BYTES;
