@@ -153,6 +153,8 @@ impl Filesystem {
         new: &NewInode<'_>,
     ) -> Result<Attributes, FsError> {
         check_name(name)?;
+        // Before the draft takes its generation: a number that became unused later stays unused.
+        let now = self.volume.open_txg();
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
         let (_, parent_inode) = parent.inode()?;
@@ -166,7 +168,7 @@ impl Filesystem {
         }
         let mut numbers = self.numbers.lock().await;
         let hint = parent.cached.next_number.load(Ordering::Relaxed);
-        let number = numbers.find(hint, self.volume.open_txg(), self.reads()).await?;
+        let number = numbers.find(hint, now, self.reads()).await?;
         let entry = Some(named(directory, key, name));
         let target = new.long_target();
         let record = FileRecord::Create { entry, inode: Box::new(inode), target };
@@ -197,6 +199,8 @@ impl Filesystem {
             return Err(FsError::Invalid("only a file can have no name"));
         }
         let handle = self.inodes.new_handle()?;
+        // Before the draft takes its generation: a number that became unused later stays unused.
+        let now = self.volume.open_txg();
         let mut draft = self.draft();
         let parent = self.lock(directory).await?;
         let (_, parent_inode) = parent.inode()?;
@@ -205,7 +209,7 @@ impl Filesystem {
         let inode = Inode { nlink: 0, state: InodeState::Orphan, ..named };
         let mut numbers = self.numbers.lock().await;
         let hint = parent.cached.next_number.load(Ordering::Relaxed);
-        let number = numbers.find(hint, self.volume.open_txg(), self.reads()).await?;
+        let number = numbers.find(hint, now, self.reads()).await?;
         let record = FileRecord::Create { entry: None, inode: Box::new(inode), target: b"" };
         draft.apply(number, &record).await?;
         let mut created = self.lock(number).await?;
