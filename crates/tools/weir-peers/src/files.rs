@@ -79,7 +79,7 @@ struct Pace {
 impl Pace {
     fn of(args: &Args) -> Self {
         let (rounds, files, large_mib, fsync_seconds, minutes) =
-            if args.quick { (1, 2000, 128, 2, 4) } else { (3, 20_000, 1024, 6, 30) };
+            if args.quick { (1, 2000, 128, 2, 4) } else { (3, 20_000, 1024, 6, 25) };
         let counts = Counts {
             files: args.files.unwrap_or(files).max(1),
             large_mib: args.large.unwrap_or(large_mib).max(1),
@@ -147,8 +147,8 @@ fn measure(
         touch_memory(&contender, pace.counts.large_mib)?;
         running.push(contender);
     }
-    for visit in visits {
-        for round in 0..pace.rounds {
+    for round in 0..pace.rounds {
+        for visit in visits {
             // The first contender after a pause finds the disk idle, so each round begins with
             // another contender.
             for turn in 0..running.len() {
