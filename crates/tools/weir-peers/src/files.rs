@@ -107,7 +107,14 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let dir = args.place.folder()?;
     let data = dir.join("files");
     place::empty(&data)?;
-    let pace = Pace::of(args);
+    let mut pace = Pace::of(args);
+    if kinds.contains(&Kind::Passthrough) {
+        let files_max = passthrough::raise_files_max().max(1);
+        if pace.counts.files > files_max {
+            eprintln!("bench: {files_max} small files: passthrough_ll may open no more");
+            pace.counts.files = files_max;
+        }
+    }
     let mut results = Results {
         machine: machine::facts(&data, weir.as_deref(), machine::packages(&PACKAGES))?,
         quick: args.quick,

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::fs::StatFs;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
@@ -17,6 +18,10 @@ use crate::place::wait;
 
 /// Source of the program, in Debian's package libfuse3-dev.
 pub(super) const SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
+/// Wanted limit of open files.
+const OPENS_MAX: u64 = 1 << 20;
+/// Number of open files that are no small files of a load, at most.
+const OTHER_OPENS_MAX: u64 = 500;
 /// Magic number of a FUSE mount (statfs(2)).
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 
@@ -55,6 +60,21 @@ impl Passthrough {
     pub(super) fn process(&self) -> &Process {
         &self.process
     }
+}
+
+/// Raises the limit of open files of this process and its children as far as the machine allows,
+/// and returns the maximum number of files of a load: the program has each inode open that the
+/// kernel knows.
+pub(super) fn raise_files_max() -> u64 {
+    let old = getrlimit(Resource::Nofile);
+    let hard = old.maximum.unwrap_or(OPENS_MAX);
+    for opens in [OPENS_MAX.max(hard), hard] {
+        let new = Rlimit { current: Some(opens), maximum: Some(opens) };
+        if setrlimit(Resource::Nofile, new).is_ok() {
+            return opens.saturating_sub(OTHER_OPENS_MAX);
+        }
+    }
+    old.current.unwrap_or(hard).saturating_sub(OTHER_OPENS_MAX)
 }
 
 fn compile(program: &Path) -> Result<()> {
