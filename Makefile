@@ -1,5 +1,5 @@
 # Each target but `run` is one call of `cargo xtask`; `cargo xtask --help` lists their options.
-.PHONY: run test check sim soak fuzz book release e2e bench bench-peers bench-layouts bench-services cc
+.PHONY: run test check sim soak fuzz book release e2e bench bench-peers bench-files bench-layouts bench-services cc
 
 run: cc
 	@./run.sh
@@ -36,6 +36,9 @@ bench: cc
 bench-peers: cc
 	@cargo xtask bench-peers --out docs/performance.md
 	@cargo xtask bench-iscsi --out docs/performance.md
+
+bench-files: cc
+	@cargo xtask bench-files --out docs/performance.md
 
 bench-layouts: cc
 	@cargo xtask bench-layouts --out docs/performance.md

@@ -1,5 +1,5 @@
-//! `cargo xtask bench-peers`, `bench-iscsi`, `bench-layouts` and `bench-services`: install the
-//! packages of the benchmarks, then run weir-peers.
+//! `cargo xtask bench-peers`, `bench-files`, `bench-iscsi`, `bench-layouts` and `bench-services`:
+//! install the packages of the benchmarks, then run weir-peers.
 //!
 //! Not here: the code and the options of the benchmarks (crates/tools/weir-peers).
 //!
@@ -26,7 +26,10 @@ pub(crate) struct Args {
 pub(crate) fn main(benchmark: &str, args: &Args) -> Result<()> {
     let Args { options } = args;
     if !options.iter().any(|option| option == "--help" || option == "-h") {
-        setup::for_clients()?;
+        match benchmark {
+            "files" => setup::for_files()?,
+            _ => setup::for_clients()?,
+        }
     }
     let mut cargo = command::command("cargo");
     // The options may contain file names, which are relative to the folder in which the user called

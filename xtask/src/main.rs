@@ -78,6 +78,9 @@ enum Task {
     /// Compare Weir's speed with other NBD servers on this machine.
     #[command(disable_help_flag = true)]
     BenchPeers(bench::Args),
+    /// Compare a mounted Weir filesystem with other FUSE servers.
+    #[command(disable_help_flag = true)]
+    BenchFiles(bench::Args),
     /// Compare Weir's iSCSI target with another one, and with Weir's NBD.
     #[command(disable_help_flag = true)]
     BenchIscsi(bench::Args),
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::main(&args),
         Task::E2e(args) => e2e::main(args),
         Task::BenchPeers(args) => bench::main("peers", &args),
+        Task::BenchFiles(args) => bench::main("files", &args),
         Task::BenchIscsi(args) => bench::main("iscsi", &args),
         Task::BenchLayouts(args) => bench::main("layouts", &args),
         Task::BenchServices(args) => bench::main("services", &args),

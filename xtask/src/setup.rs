@@ -59,6 +59,19 @@ const FOR_TEST: &[Need] = &[
     need("sg_xcopy", "sg3-utils"),
 ];
 
+/// Tools that the benchmark of filesystems needs.
+const FOR_FILES: &[Need] = &[
+    need("cc", "gcc"),
+    need("libfuse3.so", "libfuse3-dev"), // with the source of passthrough_ll
+    need("mke2fs", "e2fsprogs"),
+    need("pkg-config", "pkg-config"),
+    need("setpriv", "util-linux"),
+];
+
+/// Servers without which the benchmark of filesystems has one column less: not every distribution
+/// has them.
+const FOR_FILES_IF_AVAILABLE: &[Need] = &[need("zfs-fuse", "zfs-fuse")];
+
 /// Cargo tools with the options of their builds. The versions are fixed, so that all machines run
 /// the same checks.
 const CARGO_TOOLS: &[(&str, &str, &[&str])] = &[
@@ -79,6 +92,15 @@ pub(crate) const MDBOOK: &str = "mdbook";
 pub(crate) fn for_clients() -> Result<()> {
     packages(FOR_TEST)?;
     uml::build()
+}
+
+/// Installs the packages of the benchmark of filesystems.
+pub(crate) fn for_files() -> Result<()> {
+    packages(FOR_FILES)?;
+    if let Err(error) = packages(FOR_FILES_IF_AVAILABLE) {
+        eprintln!("setup: {error:#}");
+    }
+    Ok(())
 }
 
 /// Installation in the background.

@@ -152,6 +152,8 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
         let mut value = [0; 16];
         let bytes = rustix::fs::getxattr(&one, "user.kind", &mut value).unwrap();
         assert_eq!(&value[..bytes], b"text");
+        let capability = rustix::fs::getxattr(&one, "security.capability", &mut value);
+        assert_eq!(capability, Err(rustix::io::Errno::NODATA));
         // Set the smallest time of 64 bits, and times before 1970 with nanoseconds.
         let times = |seconds| Timestamps {
             last_access: Timespec { tv_sec: seconds, tv_nsec: 5 },

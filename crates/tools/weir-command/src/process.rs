@@ -9,7 +9,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -58,6 +58,26 @@ impl Process {
         bytes(&self.read("status")?, "VmHWM:")
     }
 
+    /// Waits until the process uses almost no CPU time for half a second, at most for `max`.
+    pub fn wait_until_idle(&self, max: Duration) -> Result<()> {
+        let start = Instant::now();
+        let mut quiet = 0;
+        while quiet < 2 && start.elapsed() < max {
+            let before = self.cpu()?;
+            std::thread::sleep(Duration::from_millis(250));
+            let used = self.cpu()?.saturating_sub(before);
+            quiet = if used <= Duration::from_millis(10) { quiet + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
+    /// Ends the process.
+    pub fn kill(&mut self) {
+        // The kill fails only if the process has already ended.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
     /// True if the process has ended by itself.
     pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
@@ -75,9 +95,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The kill fails only if the process has already ended.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        self.kill();
     }
 }
 

@@ -36,6 +36,26 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some(f64::midpoint(*upper, *lower))
 }
 
+/// Ratios of two servers' rates over all rounds: median, minimum and maximum. Each rate has the
+/// number of its round.
+pub(crate) fn ratios(ours: &[(usize, f64)], theirs: &[(usize, f64)]) -> Option<(f64, f64, f64)> {
+    let by_round = |(round, ours): &(usize, f64)| {
+        let (_, theirs) = theirs.iter().find(|(other, _)| other == round)?;
+        Some(ours / theirs)
+    };
+    let all: Vec<f64> = ours.iter().filter_map(by_round).collect();
+    let least = all.iter().copied().reduce(f64::min)?;
+    let greatest = all.iter().copied().reduce(f64::max)?;
+    Some((median(all.into_iter())?, least, greatest))
+}
+
+/// Formats ratios and the verdict on the bar `min` as two table cells.
+pub(crate) fn ratio_cells(ratio: Option<(f64, f64, f64)>, min: f64) -> (String, String) {
+    let Some((middle, least, greatest)) = ratio else { return ("-".to_owned(), "-".to_owned()) };
+    let verdict = if middle >= min { "met" } else { "**missed**" };
+    (format!("{middle:.2} ({least:.2} to {greatest:.2})"), format!(">= {min}: {verdict}"))
+}
+
 /// Writes text between the markers of a document. A new document also gets a title.
 pub(crate) fn write_between(out: &Path, markers: (&str, &str), text: &str) -> Result<()> {
     let file = command::root().join(out);
@@ -70,6 +90,15 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
         assert_eq!(median([4.0, 1.0].into_iter()), Some(2.5));
         assert_eq!(median(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn ratio_compares_rates_of_one_round() {
+        let (ours, theirs) = ([(0, 10.0), (1, 30.0)], [(1, 20.0), (0, 10.0)]);
+        assert_eq!(ratios(&ours, &theirs), Some((1.25, 1.0, 1.5)));
+        assert_eq!(ratio_cells(ratios(&ours, &theirs), 1.25).1, ">= 1.25: met");
+        assert_eq!(ratio_cells(ratios(&ours, &theirs), 1.3).1, ">= 1.3: **missed**");
+        assert_eq!(ratios(&ours, &[]), None);
     }
 
     #[test]

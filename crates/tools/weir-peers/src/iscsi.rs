@@ -21,7 +21,7 @@ use load::Sample;
 use rows::{ROWS, Row};
 use servers::{Contestant, Servers};
 
-use crate::document::median;
+use crate::document::{median, ratio_cells, ratios};
 use crate::place::Place;
 
 const BEGIN: &str = "<!-- bench-iscsi: begin -->";
@@ -96,22 +96,13 @@ fn of<'a>(samples: &'a Samples, of: Contestant, row: &Row) -> Vec<(usize, &'a Sa
     fits.map(|(round, _, sample)| (*round, sample)).collect()
 }
 
-/// Ratios of the rates of two targets over all rounds: median, minimum and maximum.
-fn ratios(ours: &[(usize, &Sample)], theirs: &[(usize, &Sample)]) -> Option<(f64, f64, f64)> {
-    let by_round = |(round, ours): &(usize, &Sample)| {
-        let (_, theirs) = theirs.iter().find(|(other, _)| other == round)?;
-        Some(ours.ops_per_second / theirs.ops_per_second)
-    };
-    let all: Vec<f64> = ours.iter().filter_map(by_round).collect();
-    let least = all.iter().copied().reduce(f64::min)?;
-    let greatest = all.iter().copied().reduce(f64::max)?;
-    Some((median(all.into_iter())?, least, greatest))
+/// Operations per second of samples, with their rounds.
+fn rates(samples: &[(usize, &Sample)]) -> Vec<(usize, f64)> {
+    samples.iter().map(|(round, sample)| (*round, sample.ops_per_second)).collect()
 }
 
-fn judged(ratio: Option<(f64, f64, f64)>, min: f64) -> (String, String) {
-    let Some((middle, least, greatest)) = ratio else { return ("-".to_owned(), "-".to_owned()) };
-    let verdict = if middle >= min { "met" } else { "**missed**" };
-    (format!("{middle:.2} ({least:.2} to {greatest:.2})"), format!(">= {min}: {verdict}"))
+fn judged(ours: &[(usize, &Sample)], theirs: &[(usize, &Sample)], min: f64) -> (String, String) {
+    ratio_cells(ratios(&rates(ours), &rates(theirs)), min)
 }
 
 fn cell(row: &Row, samples: &[(usize, &Sample)]) -> String {
@@ -136,7 +127,7 @@ fn peers(samples: &Samples) -> String {
     ] {
         for row in ROWS.iter().filter(|row| ours.runs(row)) {
             let (ours, theirs) = (of(samples, ours, row), of(samples, theirs, row));
-            let (ratio, bar) = judged(ratios(&ours, &theirs), row.ratio_min);
+            let (ratio, bar) = judged(&ours, &theirs, row.ratio_min);
             let client = ours.iter().chain(&theirs).map(|(_, sample)| sample.client_cpu_percent);
             let client = client.fold(0.0, f64::max);
             let (title, theirs, ours) = (row.title, cell(row, &theirs), cell(row, &ours));
@@ -158,33 +149,11 @@ fn beside_nbd(samples: &Samples) -> String {
     for row in ROWS.iter().filter(|row| Contestant::WeirNbd.runs(row)) {
         let ours = of(samples, Contestant::WeirVolatile, row);
         let nbd = of(samples, Contestant::WeirNbd, row);
-        let (ratio, bar) = judged(ratios(&ours, &nbd), NBD_RATIO_MIN);
+        let (ratio, bar) = judged(&ours, &nbd, NBD_RATIO_MIN);
         let bar = if row.depth == 32 { bar } else { String::new() };
         let (title, nbd, ours) = (row.title, cell(row, &nbd), cell(row, &ours));
         writeln!(text, "| {title} | {nbd} | {ours} | {ratio} | {bar} |")
             .expect("a String takes every write");
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratio_compares_samples_of_one_turn() {
-        let sample = |rate| Sample {
-            row: ROWS[0].name,
-            ops_per_second: rate,
-            cpu_us_per_op: 1.0,
-            client_cpu_percent: 1.0,
-        };
-        let all: Vec<Sample> = [10.0, 30.0, 20.0, 10.0].map(sample).into();
-        let ours = [(0, &all[0]), (1, &all[1])];
-        let theirs = [(1, &all[2]), (0, &all[3])];
-        assert_eq!(ratios(&ours, &theirs), Some((1.25, 1.0, 1.5)));
-        assert_eq!(judged(ratios(&ours, &theirs), 1.25).1, ">= 1.25: met");
-        assert_eq!(judged(ratios(&ours, &theirs), 1.3).1, ">= 1.3: **missed**");
-        assert_eq!(ratios(&ours, &[]), None);
-    }
 }

@@ -12,8 +12,12 @@ use std::process::Command;
 use anyhow::Result;
 use weir_command::command;
 
-/// Facts about the machine, each with its name, in the order of the table rows.
-pub(crate) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, String)>> {
+/// A fact with its name.
+type Fact = (String, String);
+
+/// Facts about the machine, each with its name, in the order of the table rows. `peers`: versions
+/// of the other programs.
+pub(crate) fn facts(data: &Path, weir: Option<&Path>, peers: Vec<Fact>) -> Result<Vec<Fact>> {
     let mut facts = vec![
         ("date".to_owned(), first_line(Command::new("date").args(["-u", "+%F"]))),
         ("CPU".to_owned(), cpu()),
@@ -22,9 +26,7 @@ pub(crate) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, Str
         ("disk".to_owned(), disk(data)?),
         ("file system".to_owned(), file_system(data)),
     ];
-    for tool in ["fio", "qemu-nbd", "nbdkit"] {
-        facts.push((tool.to_owned(), first_line(Command::new(tool).arg("--version"))));
-    }
+    facts.extend(peers);
     if let Some(weir) = weir {
         facts.push(("weir".to_owned(), first_line(Command::new(weir).arg("--version"))));
         let commit = command::command("git").args(["describe", "--always", "--dirty"]).output();
@@ -32,6 +34,21 @@ pub(crate) fn facts(data: &Path, weir: Option<&Path>) -> Result<Vec<(String, Str
         facts.push(("commit".to_owned(), known(commit.ok())));
     }
     Ok(facts)
+}
+
+/// Versions of the client and the other servers in benchmarks of block devices.
+pub(crate) fn block_peers() -> Vec<Fact> {
+    let version = |tool: &str| first_line(Command::new(tool).arg("--version"));
+    ["fio", "qemu-nbd", "nbdkit"].map(|tool| (tool.to_owned(), version(tool))).into()
+}
+
+/// Versions of these Debian packages.
+pub(crate) fn packages(names: &[&str]) -> Vec<Fact> {
+    let version = |name: &str| {
+        let mut query = Command::new("dpkg-query");
+        first_line(query.args(["--show", "--showformat=${Version}", name]))
+    };
+    names.iter().map(|name| ((*name).to_owned(), version(name))).collect()
 }
 
 fn known(fact: Option<String>) -> String {

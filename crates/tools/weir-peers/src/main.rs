@@ -1,8 +1,8 @@
 //! Benchmarks of Weir against other servers on this machine, and of Weir's layouts and services
 //! against each other.
 //!
-//! `cargo xtask bench-peers`, `bench-iscsi`, `bench-layouts` and `bench-services` install the other
-//! servers and run this program.
+//! `cargo xtask bench-peers`, `bench-files`, `bench-iscsi`, `bench-layouts` and `bench-services`
+//! install the other servers and run this program.
 //!
 //! weir-bench measures storage of any kind.
 //!
@@ -11,6 +11,7 @@
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 
 mod document;
+mod files;
 mod iscsi;
 mod layouts;
 mod machine;
@@ -34,6 +35,11 @@ struct Cli {
 enum Benchmark {
     /// Compare Weir's speed with other NBD servers on this machine.
     Peers(peers::Args),
+    /// Compare a mounted Weir filesystem with other FUSE servers.
+    Files(files::Args),
+    /// One process of the load of `files`.
+    #[command(name = files::worker::SUBCOMMAND, hide = true)]
+    FilesWorker,
     /// Compare Weir's iSCSI target with another one, and with Weir's NBD.
     Iscsi(iscsi::Args),
     /// Compare layouts: intact, degraded, full, and during scans.
@@ -45,6 +51,8 @@ enum Benchmark {
 fn main() -> ExitCode {
     let result = match Cli::parse().benchmark {
         Benchmark::Peers(args) => peers::main(&args),
+        Benchmark::Files(args) => files::main(&args),
+        Benchmark::FilesWorker => files::worker::main(),
         Benchmark::Iscsi(args) => iscsi::main(&args),
         Benchmark::Layouts(args) => layouts::main(&args),
         Benchmark::Services(args) => services::main(&args),

@@ -105,7 +105,7 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let data = dir.join("data");
     place::empty(&data)?;
     let mut results = Results {
-        machine: machine::facts(&data, weir.as_deref())?,
+        machine: machine::facts(&data, weir.as_deref(), machine::block_peers())?,
         quick: args.quick,
         ..Results::default()
     };

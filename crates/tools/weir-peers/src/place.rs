@@ -1,17 +1,21 @@
-//! Code that the benchmarks with tables share: folders, the program under test, and the output of
-//! tables.
+//! Code that the benchmarks share: folders, the program under test, waits for a server, and the
+//! output of tables.
 //!
-//! `layouts`, `services` and `iscsi` perform the measurements.
+//! `layouts`, `services`, `iscsi` and `files` perform the measurements.
 //!
 //! Invariant: a run starts with an empty folder, and removes the folder at its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use weir_command::command;
 
 use crate::{document, machine};
+
+/// Time limit for the first response of a server.
+const START_MAX: Duration = Duration::from_secs(20);
 
 /// Folder, program and output of a benchmark.
 #[derive(clap::Args)]
@@ -65,7 +69,7 @@ impl Place {
         let data = self.folder()?.join(name);
         empty(&data)?;
         let tables = measure(&program, &data);
-        let facts = machine::facts(&data, Some(&program))?;
+        let facts = machine::facts(&data, Some(&program), machine::block_peers())?;
         fs::remove_dir_all(&data)?;
         let text = format!("{}\n{}", tables?, document::facts_table(&facts));
         self.print(&text, markers)
@@ -78,4 +82,15 @@ pub(crate) fn empty(folder: &Path) -> Result<()> {
         fs::remove_dir_all(folder)?;
     }
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())
+}
+
+/// Retries `try_once` until it succeeds or the time limit is reached. `who`: the server that it
+/// waits for.
+pub(crate) fn wait(who: &str, try_once: impl Fn() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    while let Err(error) = try_once() {
+        ensure!(start.elapsed() < START_MAX, "{who} does not answer: {error:#}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }

@@ -16,6 +16,11 @@ const XATTR_REPLACE: i32 = 2;
 /// Capabilities of a program file. A write must remove them, which weir-fs does not do.
 const CAPABILITY: &[u8] = b"security.capability";
 
+/// True for the attribute with the capabilities of a program file, which no file has.
+pub(crate) fn is_capability(name: &[u8]) -> bool {
+    name == CAPABILITY
+}
+
 /// Returns the mode of setxattr(2) with these flags.
 fn xattr_mode(flags: i32) -> Done<XattrMode> {
     match flags {
@@ -27,10 +32,9 @@ fn xattr_mode(flags: i32) -> Done<XattrMode> {
 }
 
 impl Served {
+    /// Returns the value of an attribute. The caller has checked that the name is not
+    /// [`is_capability`].
     pub(crate) async fn xattr(&self, number: ObjectId, name: &[u8]) -> Done<Vec<u8>> {
-        if name == CAPABILITY {
-            return Err(Errno::ENODATA);
-        }
         done(self.files.xattr(number, name).await)
     }
 
@@ -46,7 +50,7 @@ impl Served {
         (name, value): (&[u8], &[u8]),
         flags: i32,
     ) -> Done<()> {
-        if name == CAPABILITY {
+        if is_capability(name) {
             return Err(Errno::EOPNOTSUPP);
         }
         let mode = xattr_mode(flags)?;

@@ -31,6 +31,7 @@ use crate::limits::{KERNEL_CACHE, ONE_WRITE_BYTES_MAX, REQUESTS_MAX};
 use crate::operations::inodes::Requested;
 use crate::operations::names::Creator;
 use crate::operations::served::{Done, Served, Space, number};
+use crate::operations::xattrs::is_capability;
 use crate::session::gate::Gate;
 
 /// Requests of the kernel for one mount.
@@ -560,6 +561,11 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
+        // The kernel asks for the capabilities before the first write to a file. The answer needs
+        // no inode, so the request does not wait for the worker.
+        if is_capability(name.as_bytes()) {
+            return reply.error(Errno::ENODATA);
+        }
         let name = name.as_bytes().to_vec();
         self.run(move |served| async move {
             xattr(reply, size, served.xattr(number(inode), &name).await);

@@ -204,7 +204,9 @@ impl<'a> EntryList<'a> {
     /// A field has an invalid value, or the keys are not in ascending order.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(LIST, bytes);
-        let mut places: Vec<(EntryKey, usize)> = Vec::new();
+        // Each lookup parses a whole leaf. One allocation has space for the shortest names.
+        let entries_max = bytes.len() / (DirectoryEntry::HEAD_BYTES + 1);
+        let mut places: Vec<(EntryKey, usize)> = Vec::with_capacity(entries_max);
         while r.left() > 0 {
             let offset = bytes.len() - r.left();
             let DirectoryEntry { key, .. } = DirectoryEntry::read(&mut r)?;
@@ -393,31 +395,53 @@ impl DirectoryBlock<'_> {
     /// # Panics
     /// The content is larger than a block.
     pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
-        let mut w = Writer::default();
-        let (kind, level, length) = match &self.content {
-            DirectoryContent::Leaf(entries) => (LEAF, 0, entries.bytes().len()),
-            DirectoryContent::Node(node) => (NODE, node.level, node.children.len()),
-            DirectoryContent::Free => (FREE, 0, 0),
-        };
-        w.u8(kind);
-        w.u8(level);
-        w.u16(u16::try_from(length).expect("a block has less than 64 KiB"));
-        w.u32(0);
-        w.u32(self.blocks);
-        w.u32(self.free);
+        let numbers = (self.blocks, self.free);
         match &self.content {
-            DirectoryContent::Leaf(entries) => w.bytes(entries.bytes()),
-            DirectoryContent::Node(node) => {
-                for DirectoryNodeEntry { key, block } in &node.children {
-                    w.u64(key.0);
-                    w.u32(*block);
-                }
+            DirectoryContent::Leaf(entries) => {
+                encoded((LEAF, 0), entries.bytes().len(), numbers, |w| {
+                    w.bytes(entries.bytes());
+                })
             }
-            DirectoryContent::Free => {}
+            DirectoryContent::Node(DirectoryNode { level, children }) => {
+                encoded((NODE, *level), children.len(), numbers, |w| {
+                    for DirectoryNodeEntry { key, block } in children {
+                        w.u64(key.0);
+                        w.u32(*block);
+                    }
+                })
+            }
+            DirectoryContent::Free => encoded((FREE, 0), 0, numbers, |_| ()),
         }
-        w.pad_to(BLOCK_BYTES);
-        w.0.into_boxed_slice().try_into().expect("padded to a block")
     }
+
+    /// Encodes a leaf that is no root. `entries`: encoded entries from [`EntryList::with`] or
+    /// [`EntryList::without`], which need no further check.
+    ///
+    /// # Panics
+    /// The entries are larger than a leaf.
+    pub fn encode_leaf(entries: &[u8]) -> Box<[u8; BLOCK_BYTES]> {
+        encoded((LEAF, 0), entries.len(), (0, 0), |w| w.bytes(entries))
+    }
+}
+
+/// Encodes a block of this kind and level. `length`: number of bytes of the entries, or number of
+/// children.
+fn encoded(
+    (kind, level): (u8, u8),
+    length: usize,
+    (blocks, free): (u32, u32),
+    content: impl FnOnce(&mut Writer),
+) -> Box<[u8; BLOCK_BYTES]> {
+    let mut w = Writer(Vec::with_capacity(BLOCK_BYTES));
+    w.u8(kind);
+    w.u8(level);
+    w.u16(u16::try_from(length).expect("a block has less than 64 KiB"));
+    w.u32(0);
+    w.u32(blocks);
+    w.u32(free);
+    content(&mut w);
+    w.pad_to(BLOCK_BYTES);
+    w.0.into_boxed_slice().try_into().expect("padded to a block")
 }
 
 impl<'a> DirectoryBlock<'a> {

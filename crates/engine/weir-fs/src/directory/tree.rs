@@ -251,11 +251,11 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         };
         let (mut path, list) = self.descend(key)?;
         let bytes = list.with(&DirectoryEntry { key, inode, file_type, name });
-        let list = EntryList::parse(&bytes).expect("valid entries");
         if bytes.len() <= DirectoryBlock::LEAF_BYTES {
-            self.put(path.leaf, DirectoryContent::Leaf(list));
+            self.changed.insert(path.leaf, DirectoryBlock::encode_leaf(&bytes));
             return Ok(key);
         }
+        let list = EntryList::parse(&bytes).expect("valid entries");
         let middle = list.middle();
         let (left, right) = list.split(middle);
         let [left, right] = [left, right].map(|part| EntryList::parse(part).expect("valid"));
@@ -276,8 +276,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         }
         let bytes = list.without(entry.key);
         let bytes = EntryList::parse(&bytes).expect("valid entries").with(entry);
-        let list = EntryList::parse(&bytes).expect("valid entries");
-        self.put(path.leaf, DirectoryContent::Leaf(list));
+        self.changed.insert(path.leaf, DirectoryBlock::encode_leaf(&bytes));
         Ok(true)
     }
 
@@ -291,16 +290,12 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
             return Ok(false);
         }
         let bytes = list.without(key);
-        let list = EntryList::parse(&bytes).expect("valid entries");
-        let is_empty = list.is_empty();
-        let leaf = DirectoryContent::Leaf(list);
-        let is_small = is_small(&leaf);
-        self.put(path.leaf, leaf);
+        self.changed.insert(path.leaf, DirectoryBlock::encode_leaf(&bytes));
         let Some(parent) = path.nodes.pop() else { return Ok(true) };
-        if is_empty {
+        if bytes.is_empty() {
             self.free(path.leaf);
             self.drop_child(&mut path.nodes, parent)?;
-        } else if is_small {
+        } else if is_small_leaf(bytes.len()) {
             self.merge(&mut path.nodes, parent)?;
         }
         self.lower_root()?;
@@ -540,12 +535,18 @@ fn encoded(content: DirectoryContent<'_>) -> Box<[u8; BLOCK_BYTES]> {
 
 /// True if a leaf or node has so little content that it is merged with a small neighbour.
 fn is_small(content: &DirectoryContent<'_>) -> bool {
-    let (filled, most) = match content {
-        DirectoryContent::Leaf(list) => (list.bytes().len(), DirectoryBlock::LEAF_BYTES),
-        DirectoryContent::Node(node) => (node.children.len(), DirectoryNode::CHILDREN_MAX),
-        DirectoryContent::Free => return false,
-    };
-    filled < most / MERGED_BELOW
+    match content {
+        DirectoryContent::Leaf(list) => is_small_leaf(list.bytes().len()),
+        DirectoryContent::Node(node) => {
+            node.children.len() < DirectoryNode::CHILDREN_MAX / MERGED_BELOW
+        }
+        DirectoryContent::Free => false,
+    }
+}
+
+/// True if a leaf with this number of bytes of entries is small.
+fn is_small_leaf(bytes: usize) -> bool {
+    bytes < DirectoryBlock::LEAF_BYTES / MERGED_BELOW
 }
 
 /// Block with the content of two neighbours; `None` if one of them is not small, or if their levels

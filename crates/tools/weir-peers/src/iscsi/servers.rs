@@ -10,13 +10,13 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
 use super::rows::Row;
+use crate::place::wait;
 
 /// Size of the volumes: they fit into every cache, so that reads measure the server instead of the
 /// disk.
@@ -25,8 +25,6 @@ pub(super) const VOLUME_BYTES: u64 = 1 << 30;
 const MEMORY_BYTES: u64 = 6 << 30;
 /// Size of each leg of Weir's mirror; the legs are sparse files.
 const LEG_BYTES: u64 = 80 << 30;
-/// Time limit for the first response of a server.
-const START_MAX: Duration = Duration::from_secs(20);
 /// Number of the control channel of tgt. It differs from the default, so that the benchmark does
 /// not disturb another tgt on the machine.
 const TGT_CONTROL: &str = "60";
@@ -169,13 +167,4 @@ fn set_up_tgt(data: &Path) -> Result<()> {
 /// Returns a free address on loopback.
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
-}
-
-fn wait(who: &str, try_once: impl Fn() -> Result<()>) -> Result<()> {
-    let start = Instant::now();
-    while let Err(error) = try_once() {
-        ensure!(start.elapsed() < START_MAX, "{who} does not answer: {error:#}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
 }

@@ -204,14 +204,6 @@ impl Server {
         let flush = ["--format=raw", "--cmd=flush", &self.uri];
         command::output(Command::new("qemu-io").args(flush))?;
         rustix::fs::sync();
-        let start = Instant::now();
-        let mut quiet = 0;
-        while quiet < 2 && start.elapsed() < SETTLE_MAX {
-            let before = self.process.cpu()?;
-            std::thread::sleep(Duration::from_millis(250));
-            let used = self.process.cpu()?.saturating_sub(before);
-            quiet = if used <= Duration::from_millis(10) { quiet + 1 } else { 0 };
-        }
-        Ok(())
+        self.process.wait_until_idle(SETTLE_MAX)
     }
 }

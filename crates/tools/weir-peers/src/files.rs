@@ -1,0 +1,175 @@
+//! `cargo xtask bench-files`: compares a mounted Weir filesystem with other FUSE servers.
+//!
+//! `peers` compares block devices. The bars (required values) are the project's own requirements.
+//!
+//! Invariants:
+//! - each contender has its data on one ext4 filesystem, and is measured in turn with the others,
+//!   so that a noisy minute affects all contenders;
+//! - every sample is kept in `files.json` in the folder of the run; the tables show medians;
+//! - a run has a deadline; the tables show measurements after the deadline as not measured;
+//! - the servers, mounts and loop devices end with this process, however this process ends.
+
+mod contenders;
+mod mounted;
+mod passthrough;
+mod report;
+mod results;
+mod rows;
+mod steps;
+mod visits;
+mod weir;
+pub(crate) mod worker;
+mod zfs_fuse;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use contenders::{Contender, Kind};
+use mounted::Base;
+use regex::Regex;
+use results::Results;
+use visits::{Counts, Visit, stored_bytes, touch_memory};
+
+use crate::machine;
+use crate::place::{self, Place};
+
+/// Debian packages whose versions the table shows.
+const PACKAGES: [&str; 2] = ["libfuse3-dev", "zfs-fuse"];
+
+/// Selection and length of the measurement.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One round of short runs: a first impression, not a result.
+    #[arg(long)]
+    quick: bool,
+    /// Only measurements whose name matches: small-1, small-4, sequential, fsync
+    #[arg(long, value_name = "REGEX")]
+    only: Option<Regex>,
+    /// Only servers whose name matches: ext4, `passthrough_ll`, zfs-fuse, Weir
+    #[arg(long, value_name = "REGEX")]
+    servers: Option<Regex>,
+    /// Turns for each measurement; default 3, with --quick 1.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Number of small files; default 20,000, with --quick 2,000.
+    #[arg(long)]
+    files: Option<u64>,
+    /// Size of the large file in MiB; default 1,024, with --quick 128.
+    #[arg(long, value_name = "MIB")]
+    large: Option<u64>,
+    /// Seconds of each series of fsyncs; default 6, with --quick 2.
+    #[arg(long)]
+    seconds: Option<u64>,
+    #[command(flatten)]
+    place: Place,
+    /// True if this process has its own mount namespace.
+    #[arg(long, hide = true)]
+    in_namespace: bool,
+}
+
+/// Length of a run.
+struct Pace {
+    rounds: usize,
+    counts: Counts,
+    deadline: Duration,
+}
+
+impl Pace {
+    fn of(args: &Args) -> Self {
+        let (rounds, files, large_mib, fsync_seconds, minutes) =
+            if args.quick { (1, 2000, 128, 2, 4) } else { (3, 20_000, 1024, 6, 25) };
+        let counts = Counts {
+            files: args.files.unwrap_or(files).max(1),
+            large_mib: args.large.unwrap_or(large_mib).max(1),
+            fsync_seconds: args.seconds.unwrap_or(fsync_seconds),
+        };
+        let rounds = args.rounds.unwrap_or(rounds);
+        Self { rounds, counts, deadline: Duration::from_mins(minutes) }
+    }
+}
+
+/// Runs the benchmark of filesystems.
+pub(crate) fn main(args: &Args) -> Result<()> {
+    if !args.in_namespace {
+        return mounted::into_own_namespace();
+    }
+    let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
+    let chosen = |visit: &Visit| args.only.as_ref().is_none_or(|only| only.is_match(&visit.name()));
+    let visits: Vec<Visit> = Visit::all().into_iter().filter(chosen).collect();
+    if kinds.is_empty() || visits.is_empty() {
+        bail!("nothing to measure: --only and --servers leave no measurement or no server");
+    }
+    let is_weir = kinds.contains(&Kind::Weir);
+    let weir = is_weir.then(|| args.place.program()).transpose()?;
+    let dir = args.place.folder()?;
+    let data = dir.join("files");
+    place::empty(&data)?;
+    let mut pace = Pace::of(args);
+    if kinds.contains(&Kind::Passthrough) {
+        let files_max = passthrough::raise_files_max().max(1);
+        if pace.counts.files > files_max {
+            eprintln!("bench: {files_max} small files: passthrough_ll may open no more");
+            pace.counts.files = files_max;
+        }
+    }
+    let mut results = Results {
+        machine: machine::facts(&data, weir.as_deref(), machine::packages(&PACKAGES))?,
+        quick: args.quick,
+        small_files: pace.counts.files,
+        large_mib: pace.counts.large_mib,
+        ..Results::default()
+    };
+    let measured = measure(&kinds, &visits, &pace, weir.as_deref(), &data, &mut results);
+    // Even after an error, save the samples so far and delete the data.
+    fs::write(dir.join("files.json"), serde_json::to_string_pretty(&results)?)?;
+    fs::remove_dir_all(&data)?;
+    measured?;
+    let text = report::markdown(&results, &kinds, &rows::rows());
+    args.place.print(&text, (report::BEGIN, report::END))
+}
+
+fn measure(
+    kinds: &[Kind],
+    visits: &[Visit],
+    pace: &Pace,
+    weir: Option<&Path>,
+    data: &Path,
+    results: &mut Results,
+) -> Result<()> {
+    let start = Instant::now();
+    let base = Base::new(data)?;
+    let mut running = Vec::new();
+    for kind in kinds {
+        if !kind.is_installed() {
+            eprintln!("bench: {} is not installed", kind.name());
+            continue;
+        }
+        eprintln!("bench: starting {}", kind.name());
+        let mut contender = Contender::start(*kind, base.path(), weir)?;
+        let stored = stored_bytes(&mut contender, pace.counts.files)?;
+        results.stored_bytes.push((kind.name(), stored));
+        touch_memory(&contender, pace.counts.large_mib)?;
+        running.push(contender);
+    }
+    for round in 0..pace.rounds {
+        for visit in visits {
+            // The first contender after a pause finds the disk idle, so each round begins with
+            // another contender.
+            for turn in 0..running.len() {
+                if start.elapsed() > pace.deadline {
+                    results.cut_off = true;
+                    continue;
+                }
+                let at = (round + turn) % running.len();
+                visit.run(&mut running[at], pace.counts, round, results)?;
+            }
+        }
+    }
+    // The contenders have their data on the base.
+    drop(running);
+    drop(base);
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Mounts of the filesystem benchmark: they are private to this process and its children.
+//!
+//! The contenders have the mount commands.
+//!
+//! Invariant: all mounts and loop devices end with this process and its children, however they end.
+//! The mounts are in a mount namespace of their own (mount_namespaces(7)); a loop device of
+//! mount(8) detaches itself after its last use.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::mount::UnmountFlags;
+use weir_command::command;
+
+/// Option with which [`into_own_namespace`] starts this program again.
+const IN_NAMESPACE: &str = "--in-namespace";
+
+/// Magic number of ext4 (statfs(2)).
+const EXT4_SUPER_MAGIC: i64 = 0xef53;
+/// Size of the ext4 filesystem on a loop device; its file is sparse.
+const LOOP_BYTES: u64 = 64 << 30;
+/// File that drops caches of the kernel (proc_sys_vm(5)).
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Starts this program again in a mount namespace of its own, in place of this process. Returns
+/// only an error.
+pub(super) fn into_own_namespace() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("bench-files mounts filesystems: run it as root");
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--"]).arg(std::env::current_exe()?);
+    Err(command.args(std::env::args_os().skip(1)).arg(IN_NAMESPACE).exec())
+        .context("cannot start unshare")
+}
+
+/// Directory with mounts; dropping it unmounts them.
+pub(super) struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Creates the directory.
+    pub(super) fn at(directory: PathBuf) -> Result<Self> {
+        fs::create_dir_all(&directory)?;
+        Ok(Self(directory))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Fails with EINVAL after the last mount.
+        while rustix::mount::unmount(&self.0, UnmountFlags::DETACH).is_ok() {}
+    }
+}
+
+/// Directory on ext4 for the data of all contenders.
+pub(super) enum Base {
+    Directory(PathBuf),
+    /// A new ext4 filesystem on a loop device.
+    Loop(Mounted),
+}
+
+impl Base {
+    /// Uses the folder itself if it is on ext4; otherwise creates an ext4 filesystem in a file.
+    pub(super) fn new(folder: &Path) -> Result<Self> {
+        if rustix::fs::statfs(folder)?.f_type == EXT4_SUPER_MAGIC {
+            return Ok(Self::Directory(folder.to_owned()));
+        }
+        let image = folder.join("ext4.img");
+        File::create(&image)?.set_len(LOOP_BYTES)?;
+        command::output(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&image))?;
+        let mounted = Mounted::at(folder.join("ext4"))?;
+        command::output(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mounted.0))?;
+        Ok(Self::Loop(mounted))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Directory(path) => path,
+            Self::Loop(mounted) => mounted.path(),
+        }
+    }
+}
+
+/// Caches of the kernel.
+#[derive(Clone, Copy)]
+pub(super) enum KernelCache {
+    /// Names and inodes, with the pages of these inodes.
+    Names,
+    All,
+}
+
+/// Writes out dirty pages and drops clean caches of the kernel. False if the machine does not allow
+/// it.
+pub(super) fn drop_caches(which: KernelCache) -> bool {
+    rustix::fs::sync();
+    let value = match which {
+        KernelCache::Names => "2",
+        KernelCache::All => "3",
+    };
+    fs::write(DROP_CACHES, value).is_ok()
+}
