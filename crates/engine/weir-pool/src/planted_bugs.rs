@@ -143,6 +143,8 @@ pub enum PlantedBug {
     ChangesRepeat,
     /// SEEK_DATA and SEEK_HOLE see only committed records.
     SeekIgnoresDirty,
+    /// A record copy refers to the stored record although the open txg has replaced it.
+    CopyIgnoresDirty,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

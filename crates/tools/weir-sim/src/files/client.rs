@@ -98,13 +98,14 @@ impl Client {
     }
 
     async fn operate(&mut self, files: &Filesystem) -> Result<(), FsError> {
-        match self.rng.below(45) {
+        match self.rng.below(47) {
             0..6 => self.create(files).await,
             6..10 => self.rename(files).await,
             10..13 => self.remove(files).await,
             13..20 if self.is_large => self.write_large(files).await,
             13..20 => self.write(files).await,
             20 => self.truncate(files).await,
+            45 | 46 => self.copy(files).await,
             21..23 => self.punch(files).await,
             23 => self.create_unnamed(files).await,
             24..26 => self.link(files).await,

@@ -84,6 +84,20 @@ impl Data {
         self.append(&old, range.end..u64::MAX);
     }
 
+    /// Writes a range of another content at `to`. Bytes between the old end and `to` are zero.
+    pub(super) fn paste(&mut self, to: u64, from: &Self, range: Range<u64>) {
+        let old = std::mem::take(self);
+        self.append(&old, 0..to);
+        self.push(to, 0);
+        for (start, end, byte) in from.all_runs() {
+            if start.max(range.start) < end.min(range.end) {
+                self.push(end.min(range.end) - range.start + to, byte);
+            }
+        }
+        let end = self.len();
+        self.append(&old, end..u64::MAX);
+    }
+
     /// Sets the length. Added bytes are zero.
     pub(super) fn resize(&mut self, len: u64) {
         let old = std::mem::take(self);
@@ -237,7 +251,14 @@ mod tests {
         for _ in 0..2_000 {
             let (start, len) = (rng.index(40), 1 + rng.index(30));
             let (end, byte) = (start + len, rng.below(3) as u8);
-            match rng.below(4) {
+            match rng.below(5) {
+                4 if start < bytes.len() => {
+                    let (end, to) = (end.min(bytes.len()), rng.index(40));
+                    data.paste(to as u64, &data.clone(), start as u64..end as u64);
+                    let part = bytes[start..end].to_vec();
+                    bytes.resize(bytes.len().max(to + part.len()), 0);
+                    bytes[to..to + part.len()].copy_from_slice(&part);
+                }
                 0 => {
                     data.resize(start as u64);
                     bytes.resize(start, 0);

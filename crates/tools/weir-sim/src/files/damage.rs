@@ -1,13 +1,15 @@
 //! Damage of a record of a file on both legs of the mirror.
 //!
-//! Invariant: only reads of that file fail, and only the check of that file finds something.
+//! Invariant: only reads of the files with a reference to the record fail, and only the check of
+//! these files finds something.
 
 use std::sync::Arc;
 
-use weir_base::ObjectId;
+use weir_base::{BLOCK_BYTES, ObjectId};
 use weir_dataset::Engine;
 use weir_format::files::FileType;
 use weir_fs::{Filesystem, FsError};
+use weir_pool::DiskAddress;
 
 use super::content::{Inode, State, read_readable};
 use super::expected::NAMES;
@@ -27,7 +29,8 @@ const FLIPS: (u64, u64) = (4, 16);
 /// A pool with a damaged record.
 pub(super) struct Damaged {
     images: Vec<MediaImage>,
-    inode: Inode,
+    /// Files with a reference to the record, with the index of their dataset.
+    owners: Vec<(usize, Inode)>,
     /// State of each filesystem before the damage, by index of the dataset.
     states: Vec<(usize, State)>,
 }
@@ -54,6 +57,7 @@ impl Damaged {
             for record in 0..RECORDS_MAX {
                 let place = volume.object_address(ObjectId(inode.0), 0, record).await;
                 let Some(place) = place.map_err(|error| error.to_string())? else { continue };
+                let owners = owners_of(engine, recovered, place).await?;
                 let mut images = world.cut(CutPlan::Everything);
                 for image in &mut images {
                     let (count, step) = FLIPS;
@@ -61,7 +65,7 @@ impl Damaged {
                 }
                 let states = recovered.files.iter();
                 let states = states.map(|(owner, _, state)| (*owner, state.clone())).collect();
-                return Ok(Some(Self { images, inode, states }));
+                return Ok(Some(Self { images, owners, states }));
             }
         }
         Ok(None)
@@ -72,34 +76,57 @@ impl Damaged {
     /// # Errors
     /// The first violation.
     pub(super) fn judge(self, scenario: FilesScenario) -> Result<(), String> {
-        let Self { images, inode, states } = self;
+        let Self { images, owners, states } = self;
         let world = SimWorld::from_media(scenario.seed, images);
         let judged = world.run_until(async {
             let engine = scenario.recover(&world).await.map_err(|error| error.to_string())?;
             for (owner, state) in &states {
-                judge_one(&world, &engine, (*owner, state), inode).await?;
+                judge_one(&world, &engine, (*owner, state), &owners).await?;
             }
             Ok(())
         });
         world.crash();
         let judged = judged.map_err(|error| error.to_string()).and_then(|done| done);
-        judged.map_err(|what| format!("a record of {inode:?} is damaged: {what}"))
+        judged.map_err(|what| format!("a record of {owners:?} is damaged: {what}"))
     }
+}
+
+/// Finds the files with a reference to the block at an address.
+async fn owners_of(
+    engine: &Engine,
+    recovered: &Recovered,
+    place: DiskAddress,
+) -> Result<Vec<(usize, Inode)>, String> {
+    let mut owners = Vec::new();
+    for (owner, _, state) in &recovered.files {
+        let volume = engine.volume(NAMES[*owner]).map_err(|error| error.to_string())?;
+        for (inode, content) in &state.files {
+            for record in 0..content.data.len().div_ceil(BLOCK_BYTES as u64) {
+                let found = volume.object_address(ObjectId(inode.0), 0, record).await;
+                if found.map_err(|error| error.to_string())? == Some(place) {
+                    owners.push((*owner, *inode));
+                    break;
+                }
+            }
+        }
+    }
+    Ok(owners)
 }
 
 async fn judge_one(
     world: &SimWorld,
     engine: &Arc<Engine>,
     (owner, expected): (usize, &State),
-    inode: Inode,
+    owners: &[(usize, Inode)],
 ) -> Result<(), String> {
     let told = |error: FsError| format!("{}: {error}", NAMES[owner]);
     let now = clock(world.executor());
     let files = Filesystem::open(engine, NAMES[owner], now).await.map_err(told)?;
     let (found, damaged) = read_readable(&files).await.map_err(told)?;
-    // The clone shares the record, unless a client changed it.
-    let is_due = owner == 0 && damaged.is_empty();
-    if is_due || damaged.iter().any(|(of, _)| *of != inode) {
+    let is_owner = |inode: Inode| owners.contains(&(owner, inode));
+    let fails = |inode: &Inode| damaged.iter().any(|(of, _)| of == inode);
+    let all_fail = owners.iter().all(|(of, inode)| *of != owner || fails(inode));
+    if !all_fail || damaged.iter().any(|(of, _)| !is_owner(*of)) {
         return Err(format!("damaged in {}: {damaged:?}", NAMES[owner]));
     }
     let mut expected = expected.clone();
@@ -107,7 +134,9 @@ async fn judge_one(
     found.compare(&expected).map_err(|what| format!("{}: {what}", NAMES[owner]))?;
     engine.sync().await.map_err(|error| error.to_string())?;
     let findings = files.check().await.map_err(told)?;
-    match findings.iter().find(|finding| finding.inode != inode.0) {
+    let is_of_owner =
+        |inode: u64| owners.iter().any(|(of, (own, _))| *of == owner && *own == inode);
+    match findings.iter().find(|finding| !is_of_owner(finding.inode)) {
         Some(finding) => Err(format!("the check of {} found {finding:?}", NAMES[owner])),
         None => Ok(()),
     }

@@ -15,6 +15,10 @@ use super::content::Content;
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// Size of a large write, which is also the maximum of the filesystem, in bytes.
 const LARGE_BYTES: u64 = 1 << 20;
+/// Size of a record, in bytes.
+const RECORD_BYTES: u64 = 16 << 10;
+/// Size from which a copy makes references, in bytes.
+const REFERENCED_BYTES: u64 = 80_000;
 /// Maximum offset of a large write, in units of `LARGE_BYTES`.
 const LARGE_OFFSETS: u64 = 6;
 
@@ -68,6 +72,34 @@ impl Client {
         let data = vec![byte; len as usize];
         let found = files.write(number, offset, &data, false).await?;
         self.changed(&found, |content| content.data.fill(offset..offset + len, byte));
+        Ok(())
+    }
+
+    /// Copies a range of a file, often as references.
+    pub(super) async fn copy(&mut self, files: &Filesystem) -> Result<(), FsError> {
+        let (Some(source), Some(target)) = (self.file(), self.file()) else { return Ok(()) };
+        let (source, target) = (ObjectId(source.0), ObjectId(target.0));
+        if self.rng.coin() {
+            // Shorter files are not copied by reference.
+            self.write_range(files, source, (0, REFERENCED_BYTES)).await?;
+        }
+        let from = [0, 0, RECORD_BYTES, 700][self.rng.index(4)];
+        let to = [0, RECORD_BYTES, 3 * RECORD_BYTES, 100][self.rng.index(4)];
+        let len = [5_000, 70_000, 1 << 20][self.rng.index(3)];
+        let copied = files.copy_range((source, from), (target, to), len, false).await?;
+        if copied == 0 {
+            return Ok(());
+        }
+        // No other client has changed the source since the end of the copy.
+        let data = self.book(|book| {
+            let inode = book.newest_file(source.0)?;
+            book.content(&inode).map(|content| content.data.clone())
+        });
+        if let Some(data) = data {
+            self.changed_number(target, |content| {
+                content.data.paste(to, &data, from..from + copied)
+            });
+        }
         Ok(())
     }
 

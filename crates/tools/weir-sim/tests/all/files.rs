@@ -83,6 +83,11 @@ fn seek_that_ignores_dirty_data_is_noticed() {
 }
 
 #[test]
+fn copy_that_ignores_dirty_data_is_noticed() {
+    assert!(is_noticed(PlantedBug::CopyIgnoresDirty, 20));
+}
+
+#[test]
 fn filesystem_keeps_the_crash_promise() {
     let (mut cuts, mut lost) = (0, 0);
     for seed in 1..=2 {
