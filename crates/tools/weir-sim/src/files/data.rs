@@ -97,7 +97,7 @@ impl Client {
         });
         if let Some(data) = data {
             self.changed_number(target, |content| {
-                content.data.paste(to, &data, from..from + copied)
+                content.data.paste(to, &data, from..from + copied);
             });
         }
         Ok(())
