@@ -209,8 +209,8 @@ impl Stretch<'_> {
 
     /// Corrects the dead bytes of strips that failed a checksum. The parity of the row covers dead
     /// bytes too, but no checksum does, so the other strips of the row must confirm or determine
-    /// the dead bytes. Returns false if the other strips can do neither. A scan never writes dead
-    /// bytes as returned by a leg that returned wrong bytes.
+    /// the dead bytes. Returns false if the other strips can do neither. If a leg returned wrong
+    /// bytes, its dead bytes may be wrong too, so a scan does not write them back unconfirmed.
     fn trust(&mut self, row: usize) -> bool {
         let mut lost: Vec<usize> =
             self.wrong.range((row, 0)..(row + 1, 0)).map(|(_, strip)| *strip).collect();

@@ -94,8 +94,9 @@ pub struct Tree<'a> {
     pub(crate) root: TreeRoot,
 }
 
-/// Level of the subtrees that are read ahead completely before a change: at most 16,512 nodes each,
-/// and enough that random changes to a large volume read their leaves concurrently.
+/// Level of the subtrees that are read ahead completely before a change. A subtree has at most
+/// 16,512 nodes. That is large enough to contain many of the leaves that a txg with random changes
+/// to a large volume needs, so that the pool reads them concurrently.
 pub(crate) const WARM_LEVEL: u8 = 3;
 
 /// Maximum number of nodes read concurrently when many pointers are looked up: 4 MiB.

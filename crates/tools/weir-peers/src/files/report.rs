@@ -139,7 +139,7 @@ fn others(results: &Results, kinds: &[Kind]) -> String {
     let verdict =
         slowdown.map_or(NONE, |ratio| if ratio <= FSYNC_RATIO_MAX { "met" } else { "**missed**" });
     figure(
-        "... by idle",
+        "... by the p99 without a stream",
         &|kind| {
             let all = slowdowns(kind);
             let least = all.iter().copied().reduce(f64::min)?;
