@@ -64,6 +64,15 @@ pub(crate) fn check_file(inode: &Inode) -> Result<(), FsError> {
     }
 }
 
+/// Checks that the records of a file can hold `bytes` bytes.
+///
+/// # Errors
+/// `TooLarge`.
+fn check_size(size: RecordSize, bytes: u64) -> Result<(), FsError> {
+    let fits = records_in(size, bytes) * size.bytes() as u64 >= bytes;
+    if fits { Ok(()) } else { Err(FsError::TooLarge) }
+}
+
 /// Sets the size of a file with its content in the inode. Added bytes are zero.
 fn resize_inline(inode: &mut Inode, bytes: u64) {
     let mut content = inode.area.data.take().unwrap_or_default().into_vec();
@@ -108,9 +117,7 @@ impl Draft<'_> {
         self.make_room(file, new).await?;
         let size = self.node(file).await?.size;
         let bytes = size.bytes() as u64;
-        if records_in(size, new) * bytes < new {
-            return Err(FsError::TooLarge);
-        }
+        check_size(size, new)?;
         let touched = offset / bytes..end.div_ceil(bytes);
         let before = self.before(file, (touched.clone(), 0..0), (old, new)).await?;
         for record in touched {
@@ -133,6 +140,7 @@ impl Draft<'_> {
     /// the file to `new` bytes. No later change of the draft reads these records.
     pub(crate) async fn refer(&mut self, copy: &RecordCopy, new: u64) -> Result<(), FsError> {
         let RecordCopy { source, ref records, object: file, to, size } = *copy;
+        check_size(size, new)?;
         let old = self.file_size(file).await?;
         if old == 0 {
             self.empty(file, size).await?;
@@ -208,9 +216,7 @@ impl Draft<'_> {
         self.make_room(file, new).await?;
         let size = self.node(file).await?.size;
         let bytes = size.bytes() as u64;
-        if records_in(size, new) * bytes < new {
-            return Err(FsError::TooLarge);
-        }
+        check_size(size, new)?;
         let gone = if new < old { new / bytes..records_in(size, old) } else { 0..0 };
         let holes = if gone.is_empty() { 0..0 } else { new.div_ceil(bytes)..gone.end };
         let before = self.before(file, (gone.clone(), holes), (old, new)).await?;

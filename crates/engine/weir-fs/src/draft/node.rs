@@ -22,6 +22,7 @@ use crate::directory::{Blocks, NameHash};
 use crate::draft::charge::Charge;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
+use crate::inodes::LockedInode;
 use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK, mark_number};
 
 /// Change numbers of a txg. An inode that changes more often takes numbers of the next txg.
@@ -117,6 +118,16 @@ impl<'a> Draft<'a> {
             references: BTreeSet::new(),
         };
         self.nodes.entry(number).or_insert(node);
+    }
+
+    /// Adds an inode that a client may change, with its newest atime.
+    ///
+    /// # Errors
+    /// As [`LockedInode::inode`].
+    pub(crate) fn add_locked(&mut self, locked: &LockedInode) -> Result<(), FsError> {
+        let (size, inode) = locked.inode()?;
+        self.add(locked.number(), size, locked.cached.with_read_time(inode));
+        Ok(())
     }
 
     /// Adds an inode that the draft creates. It has no records.

@@ -59,8 +59,7 @@ impl Filesystem {
         number: ObjectId,
     ) -> Result<LockedInode, FsError> {
         let locked = self.lock(number).await?;
-        let (size, inode) = locked.inode()?;
-        draft.add(number, size, locked.cached.with_read_time(inode));
+        draft.add_locked(&locked)?;
         Ok(locked)
     }
 

@@ -155,8 +155,7 @@ impl Filesystem {
         clears_set_id: bool,
     ) -> Result<(), FsError> {
         let (mut draft, number) = (self.draft(), locked.number());
-        let (size, inode) = locked.inode()?;
-        draft.add(number, size, locked.cached.with_read_time(inode));
+        draft.add_locked(locked)?;
         let permissions = after_write(locked.inode()?.1, clears_set_id);
         draft.apply_write(number, (offset, data), permissions).await?;
         // The log record shares the memory of the whole blocks with the dirty data.

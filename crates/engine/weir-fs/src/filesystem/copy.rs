@@ -15,7 +15,6 @@ use weir_format::files::Inode;
 use weir_pool::PoolError;
 
 use crate::draft::data::check_file;
-use crate::draft::node::records_in;
 use crate::error::FsError;
 use crate::filesystem::content::WRITE_BYTES_MAX;
 use crate::filesystem::set_id::after_write;
@@ -38,7 +37,7 @@ struct ByteCopy {
 /// Next step of a copy.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Read and write this number of bytes.
+    /// Read and write up to this number of bytes.
     Bytes(u64),
     /// Make these records of the source references in the target, from record `to` on.
     Records { records: Range<u64>, to: u64, bytes: u64 },
@@ -59,11 +58,11 @@ impl ByteCopy {
         // A file with records of less than the maximum size has one record.
         let fits = size == max || target.size.max(to + bytes) <= record;
         if is_inline || !is_same || !fits || from % record != to % record {
-            return Step::Bytes(bytes.min(WRITE_BYTES_MAX as u64));
+            return Step::Bytes(bytes);
         }
         let head = from.next_multiple_of(record) - from;
         if head > 0 {
-            return Step::Bytes(bytes.min(head).min(WRITE_BYTES_MAX as u64));
+            return Step::Bytes(bytes.min(head));
         }
         // The bytes after the end of a file are zero in its last record.
         let has_end = from + bytes == source.size && to + bytes >= target.size;
@@ -71,7 +70,7 @@ impl ByteCopy {
         let count = count.min(COPY_RECORDS_MAX);
         let bytes = bytes.min(count * record);
         if bytes < REFERENCED_BYTES_MIN {
-            return Step::Bytes(self.bytes.min(WRITE_BYTES_MAX as u64));
+            return Step::Bytes(self.bytes);
         }
         let first = from / record;
         Step::Records { records: first..first + count, to: to / record, bytes }
@@ -162,14 +161,10 @@ impl Filesystem {
     ) -> Result<(), FsError> {
         let target = copy.object;
         let mut draft = self.draft();
-        let (size, inode) = locked.inode()?;
+        draft.add_locked(locked)?;
+        let (_, inode) = locked.inode()?;
         let permissions = after_write(inode, clears_set_id);
-        let new = inode.size.max(end);
-        if records_in(copy.size, new).saturating_mul(copy.size.bytes() as u64) < new {
-            return Err(FsError::TooLarge);
-        }
-        draft.add(target, size, locked.cached.with_read_time(inode));
-        draft.refer(copy, new).await?;
+        draft.refer(copy, inode.size.max(end)).await?;
         draft.note_new_data(target, permissions).await?;
         self.commit_copy(&mut draft, copy, &mut [locked]).await
     }
