@@ -84,11 +84,10 @@ impl DirtyTable {
         replaced
     }
 
-    /// Drops the changes of a range. Returns the number of data blocks that were dropped.
-    pub(crate) fn forget(&mut self, range: Range<u64>) -> usize {
-        let dropped = self.blocks.remove(&range);
+    /// Drops the changes of a range.
+    pub(crate) fn drop_range(&mut self, range: Range<u64>) {
+        self.blocks.remove(&range);
         self.holes.remove(range);
-        dropped
     }
 
     /// Numbers of the data blocks inside a range, unordered.

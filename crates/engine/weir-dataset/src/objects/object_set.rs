@@ -221,13 +221,13 @@ impl ObjectChanges {
             }
             ObjectChange::Refer { size, record, to, .. } => {
                 object.note(size, [record]);
-                object.table.forget(size.blocks_of(&(record..record + 1)));
+                object.table.drop_range(size.blocks_of(&(record..record + 1)));
                 object.references.insert(record, to.ptr);
                 self.referenced_bytes += size.bytes() as u64;
             }
             ObjectChange::Zero { size, records, .. } => {
                 object.note(size, [records.start, records.end]);
-                object.forget_references(&records);
+                object.drop_references(&records);
                 let blocks = size.first_block(records.start)..size.first_block(records.end);
                 object.table.zero(blocks);
             }
@@ -274,7 +274,7 @@ impl DirtyObject {
         self.references.get(&record).map(|ptr| Some(*ptr)).or_else(changed)
     }
 
-    fn forget_references(&mut self, records: &Range<u64>) {
+    fn drop_references(&mut self, records: &Range<u64>) {
         let gone: Vec<u64> = self.references.range(records.clone()).map(|(at, _)| *at).collect();
         gone.iter().for_each(|record| _ = self.references.remove(record));
     }
