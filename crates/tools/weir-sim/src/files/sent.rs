@@ -9,23 +9,14 @@ use weir_dataset::{DatasetError, Engine, SnapshotId};
 
 use super::content::State;
 use super::pool::read_snapshot;
-use crate::coverage::CoveragePoint;
 use crate::replication::replica::{Replica, ReplicaPoints, SentContent};
 
 /// Name of the replica.
 pub(super) const REPLICA: &str = "replica";
-const POINTS: ReplicaPoints = ReplicaPoints {
-    difference: CoveragePoint::ObjectsDifferenceSent,
-    received: CoveragePoint::ObjectsReceived,
-    cut: CoveragePoint::ObjectsStreamCut,
-    resumed: CoveragePoint::ObjectsStreamResumed,
-    given_up: CoveragePoint::ObjectsStreamGivenUp,
-    outlived_cut: CoveragePoint::ObjectsStreamOutlivedCut,
-};
 
 /// Expected state of a replica that does not exist.
 pub(super) fn no_replica() -> Replica<FilesContent> {
-    Replica::new(REPLICA, &POINTS)
+    Replica::new(REPLICA, &ReplicaPoints::OBJECTS)
 }
 
 /// Content of a snapshot.

@@ -7,23 +7,14 @@ use std::sync::Arc;
 use weir_dataset::{DatasetError, Engine, SnapshotId};
 
 use super::content::{ObjectsState, read_state};
-use crate::coverage::CoveragePoint;
 use crate::replication::replica::{Replica, ReplicaPoints, SentContent};
 
 /// Name of the replica.
 pub(super) const REPLICA: &str = "files-replica";
-const POINTS: ReplicaPoints = ReplicaPoints {
-    difference: CoveragePoint::ObjectsDifferenceSent,
-    received: CoveragePoint::ObjectsReceived,
-    cut: CoveragePoint::ObjectsStreamCut,
-    resumed: CoveragePoint::ObjectsStreamResumed,
-    given_up: CoveragePoint::ObjectsStreamGivenUp,
-    outlived_cut: CoveragePoint::ObjectsStreamOutlivedCut,
-};
 
 /// Expected state of a replica that does not exist.
 pub(super) fn no_replica() -> Replica<ObjectsContent> {
-    Replica::new(REPLICA, &POINTS)
+    Replica::new(REPLICA, &ReplicaPoints::OBJECTS)
 }
 
 /// Content of a snapshot.

@@ -44,6 +44,18 @@ pub(crate) struct ReplicaPoints {
     pub(crate) outlived_cut: CoveragePoint,
 }
 
+impl ReplicaPoints {
+    /// Points of streams of datasets with many objects.
+    pub(crate) const OBJECTS: Self = Self {
+        difference: CoveragePoint::ObjectsDifferenceSent,
+        received: CoveragePoint::ObjectsReceived,
+        cut: CoveragePoint::ObjectsStreamCut,
+        resumed: CoveragePoint::ObjectsStreamResumed,
+        given_up: CoveragePoint::ObjectsStreamGivenUp,
+        outlived_cut: CoveragePoint::ObjectsStreamOutlivedCut,
+    };
+}
+
 /// Expected content of a sent snapshot.
 pub(crate) trait SentContent: Clone + Debug + 'static {
     /// Compares a received snapshot with the sent content.
