@@ -197,6 +197,18 @@ impl Manager {
     }
 }
 
+/// Gives the write permission back to the owner of a directory that no mount is expected to hide.
+async fn release_directory(mount: &Mount) -> Result<(), ApiError> {
+    let place = PathBuf::from(&mount.directory);
+    let release = move || {
+        if let Some(below) = Below::open(&place) {
+            below.release();
+        }
+        Ok(())
+    };
+    aside(&mount.directory, release).await
+}
+
 impl Handle<FilesystemMount> for Manager {
     /// Mounts a filesystem or snapshot. A writable mount of a filesystem also sets its
     /// `mountpoint`, so that the server mounts it again when it opens the pool.
@@ -226,6 +238,7 @@ impl Handle<FilesystemMount> for Manager {
             // The mount works, but its `mountpoint` is not saved, so the server would not mount it
             // again.
             self.mounts.unmount(&change.mount, true).await?;
+            release_directory(&change.mount).await?;
             return Err(error);
         }
         Ok(change)
@@ -250,14 +263,7 @@ impl Handle<FilesystemUnmount> for Manager {
         let mount = mount.ok_or_else(|| not_found("mount of", &name).with_action("weir list"))?;
         self.mounts.unmount(&mount, force).await?;
         if !mount.read_only {
-            let place = PathBuf::from(&mount.directory);
-            let release = move || {
-                if let Some(below) = Below::open(&place) {
-                    below.release();
-                }
-                Ok(())
-            };
-            aside(&mount.directory, release).await?;
+            release_directory(&mount).await?;
             if !force {
                 self.settle(pool_of(&mount.name)).await?;
             }
