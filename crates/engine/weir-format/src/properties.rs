@@ -83,17 +83,9 @@ impl Properties {
         field(0, "property", "for each {u16 number, u16 length, value}, by number: 1 compression"),
         field(0, "", "(u8: 0 off, 1 lz4, 2 auto, 33 to 51 zstd-1 to zstd-19), 2 dedupe (u8),"),
         field(0, "", "3 readonly (u8), 4 quota, 5 reservation, 6 refreservation (u64 bytes), 7"),
-        field(
-            0,
-            "",
-            "mountpoint (path), 8 atime (u8: 0 off, 1 on, 2 relative). A user property has",
-        ),
-        field(
-            0,
-            "",
-            "the number 0 and the value {u16 length, name; value}, by name. Other numbers",
-        ),
-        field(0, "", "are kept, at most 256 bytes"),
+        field(0, "", "mountpoint (path), 8 atime (u8: 0 off, 1 on, 2 relative). A user property"),
+        field(0, "", "has the number 0 and the value {u16 length, name; value}, by name. Other"),
+        field(0, "", "numbers are kept, at most 256 bytes"),
     ];
 
     /// Returns the value of a property, if the property is set.

@@ -76,8 +76,8 @@ pub struct SegmentEntry {
     /// Root segments only: byte offset, in the segment, of the second copy of its contents; 0 if
     /// there is no second copy.
     pub second_at: u32,
-    /// Root segment of which this segment is the third copy. The copy repeats the root segment up
-    /// to the root segment's second copy.
+    /// If this segment is a third copy: the root segment that it repeats. The copy has the bytes of
+    /// the root segment up to the second copy inside the root segment.
     pub copy_of: Option<VsegId>,
 }
 

@@ -69,7 +69,7 @@ fn class(op: OpKind, ops: u64, latency_us: u64) -> ClassResult {
     }
 }
 
-/// Returns a closed-loop cell with these runs of random 4 KiB operations, of which 75 % are reads.
+/// Returns a closed-loop cell with these runs of random 4 KiB operations: 75 % reads, 25 % writes.
 pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
     let stream = StreamSpec {
         name: String::new(),

@@ -72,8 +72,8 @@ pub(crate) fn error(error: &ApiError, as_json: bool) {
 }
 
 /// Returns the command that the user should type next. If the error has only the general action of
-/// its kind, the message says more: returns a list command for a missing object, and nothing for an
-/// invalid request.
+/// its kind, this function returns a list command for a missing object and `None` for an invalid
+/// request, whose message explains the remedy.
 fn exact(error: &ApiError) -> Option<String> {
     if error.action != advice(error.kind) {
         return Some(error.action.clone());

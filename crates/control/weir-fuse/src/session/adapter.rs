@@ -655,7 +655,7 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyIoctl,
     ) {
-        // The kernel passes at most two pages.
+        // A command has 14 bits for the length of its argument.
         let (caller, data) = ((number(inode), request.uid()), data.to_vec());
         self.run(move |served| async move {
             match served.control(caller, command, (&data, size)).await {

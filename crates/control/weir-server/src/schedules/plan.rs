@@ -54,8 +54,8 @@ pub(crate) fn plan(now_ms: u64, keep: &Keep, prune_only: bool, names: &[String])
     plan
 }
 
-/// Returns the sorts of which a volume has more snapshots than the schedule's count, because other
-/// creators took snapshots with names of that sort. Each sort comes with the other creators'
+/// Returns the sorts with more snapshots of the volume than the schedule keeps, because other
+/// creators took snapshots with names of the sort. Each sort comes with the other creators'
 /// snapshots, the oldest first.
 pub(crate) fn beyond(keep: &Keep, ours: &[String], others: &[String]) -> Vec<(Every, Vec<String>)> {
     let beyond = |(every, count): (Every, u32)| {

@@ -274,8 +274,8 @@ struct Due {
     /// Number of the schedule that the volume follows.
     by: u64,
     plan: Plan,
-    /// Sorts of which the volume has more snapshots than the schedule's count, each with the
-    /// snapshots that the schedule may not destroy.
+    /// Sorts with more snapshots of the volume than the schedule keeps, each with the snapshots
+    /// that the schedule may not destroy.
     not_ours: Vec<(Every, Vec<String>)>,
 }
 

@@ -49,8 +49,8 @@ fn label_content(label: &Label) -> IoBuf {
     content
 }
 
-/// Writes the second label, with an empty ring, of a disk of which a vdev will use `disk_bytes`.
-/// The first label is not changed.
+/// Writes the second label of a disk, with an empty ring. A vdev will use `disk_bytes` bytes of the
+/// disk. The first label is not changed.
 ///
 /// # Durability
 /// Durable when this returns.
