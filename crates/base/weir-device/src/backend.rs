@@ -68,7 +68,7 @@ pub fn new_runtime() -> io::Result<Runtime> {
 /// The function has no type parameter, so that the loop which submits I/O and waits for completions
 /// is compiled in this crate, with the optimisation of the data path.
 #[inline(never)]
-pub fn block_on(runtime: &Runtime, work: Pin<Box<dyn Future<Output = ()> + '_>>) {
+pub fn block_on(runtime: &Runtime, work: Pin<&mut (dyn Future<Output = ()> + '_)>) {
     runtime.block_on(work);
 }
 

@@ -22,3 +22,6 @@ pub(crate) const ONE_WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Time for which the kernel may use attributes and names without a request. All changes of the
 /// files pass the mount, so the kernel knows every change.
 pub(crate) const KERNEL_CACHE: std::time::Duration = std::time::Duration::from_hours(1);
+
+/// Maximum number of threads of a mount that read requests and perform them.
+pub(crate) const READERS_MAX: usize = 16;

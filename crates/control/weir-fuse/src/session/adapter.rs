@@ -1,17 +1,15 @@
-//! Receives the requests of the kernel, and passes each to the worker thread of the mount.
+//! Receives the requests of the kernel, and performs them or passes them to the worker thread.
 //!
-//! The crate fuser calls these functions on the thread that reads requests. The functions copy the
-//! arguments and queue the operation.
+//! The crate fuser calls these functions on the threads that read requests.
 //!
 //! Invariants:
-//! - no function here waits for a disk;
+//! - the last free reader thread never waits for a disk;
 //! - each operation sends its answer; an operation that is dropped answers EIO.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -63,6 +61,13 @@ fn empty(reply: ReplyEmpty, done: Done<()>) {
     }
 }
 
+fn written_bytes(reply: ReplyWrite, written: Done<u32>) {
+    match written {
+        Ok(bytes) => reply.written(bytes),
+        Err(error) => reply.error(error),
+    }
+}
+
 /// Sends the value of an attribute, or its size if the program asks for the size (getxattr(2)).
 fn xattr(reply: ReplyXattr, size: u32, found: Done<Vec<u8>>) {
     match found {
@@ -78,11 +83,15 @@ impl Adapter {
         Self { gate }
     }
 
-    fn run<F>(&self, operation: impl FnOnce(Rc<Served>) -> F + Send + 'static)
+    fn run<F>(&self, operation: impl FnOnce(Arc<Served>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
-        self.gate.send(Box::new(move |served| Box::pin(operation(served))));
+        match self.gate.readers.begin() {
+            // A request that panics was dropped, which answers EIO.
+            Some(turn) => drop(turn.run(operation)),
+            None => self.gate.send(Box::new(move |served| Box::pin(operation(served)))),
+        }
     }
 
     /// Queues the creation of an inode.
@@ -393,19 +402,24 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let clears_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        if let Some(turn) = self.gate.readers.begin() {
+            // The buffer of the reader thread holds the data until the request ends.
+            let write = |served: Arc<Served>| async move {
+                served.write(number(inode), (offset, data), clears_set_id).await
+            };
+            return written_bytes(reply, turn.run(write).unwrap_or(Err(Errno::EIO)));
+        }
         if !self.gate.take_room(data.len()) {
             return reply.error(Errno::EIO);
         }
         let (data, gate) = (data.to_vec(), Arc::clone(&self.gate));
-        let clears_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        self.run(move |served| async move {
+        let operation = move |served: Arc<Served>| async move {
             let written = served.write(number(inode), (offset, &data), clears_set_id).await;
             gate.give_room(data.len());
-            match written {
-                Ok(bytes) => reply.written(bytes),
-                Err(error) => reply.error(error),
-            }
-        });
+            written_bytes(reply, written);
+        };
+        self.gate.send(Box::new(move |served| Box::pin(operation(served))));
     }
 
     /// A close needs no action, because weir-fs applies each write before the mount answers the
@@ -632,10 +646,7 @@ impl Filesystem for Adapter {
     ) {
         let (source, target) = ((number(source), from), (number(target), to));
         self.run(move |served| async move {
-            match served.copy(source, target, bytes).await {
-                Ok(bytes) => reply.written(bytes),
-                Err(error) => reply.error(error),
-            }
+            written_bytes(reply, served.copy(source, target, bytes).await);
         });
     }
 

@@ -1,11 +1,12 @@
-//! Passes requests from the thread that reads them to the worker thread of the mount.
+//! Passes requests from the threads that read them to the worker thread of the mount.
 //!
 //! Invariants:
-//! - the thread that reads requests waits while the queue or the data of writes is at its limit, so
+//! - a thread that reads requests waits while the queue or the data of writes is at its limit, so
 //!   that the kernel keeps further requests;
-//! - after [`Gate::close`] no thread waits in a function of the gate, and every request fails.
+//! - after [`Gate::close`] no thread waits in a function of the gate, every request fails, and only
+//!   the worker uses the filesystem.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use parking_lot::{Condvar, Mutex};
@@ -13,10 +14,11 @@ use tokio::sync::mpsc;
 
 use crate::limits::{QUEUE_MAX, WRITE_BYTES_MAX};
 use crate::operations::served::Served;
+use crate::session::readers::Readers;
 
 /// A request: it runs on the worker thread and sends its own answer. A request that is dropped
 /// answers EIO.
-pub(crate) type Job<S = Served> = Box<dyn FnOnce(Rc<S>) -> LocalBoxFuture<'static, ()> + Send>;
+pub(crate) type Job<S = Served> = Box<dyn FnOnce(Arc<S>) -> LocalBoxFuture<'static, ()> + Send>;
 
 /// The queue of requests, and the free memory for the data of writes.
 pub(crate) struct Gate {
@@ -25,6 +27,8 @@ pub(crate) struct Gate {
     /// Free bytes for the data of writes; `None` after the gate was closed.
     room: Mutex<Option<usize>>,
     freed: Condvar,
+    /// The threads that read requests.
+    pub(crate) readers: Readers,
 }
 
 impl Gate {
@@ -32,7 +36,8 @@ impl Gate {
     pub(crate) fn new() -> (Self, mpsc::Receiver<Job>) {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         let room = Mutex::new(Some(WRITE_BYTES_MAX));
-        (Self { queue: Mutex::new(Some(sender)), room, freed: Condvar::new() }, receiver)
+        let (queue, readers) = (Mutex::new(Some(sender)), Readers::new());
+        (Self { queue, room, freed: Condvar::new(), readers }, receiver)
     }
 
     /// Queues a request. Waits while the queue is full.
@@ -76,8 +81,9 @@ impl Gate {
         self.freed.notify_all();
     }
 
-    /// Refuses all further requests.
+    /// Refuses all further requests. Waits for the requests that run on reader threads.
     pub(crate) fn close(&self) {
+        self.readers.close();
         *self.queue.lock() = None;
         *self.room.lock() = None;
         self.freed.notify_all();

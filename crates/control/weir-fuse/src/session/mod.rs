@@ -1,4 +1,4 @@
-//! The session of a mount: receives the kernel's requests, and passes them to a worker thread.
+//! The session of a mount: receives the kernel's requests, and performs them.
 
 pub(crate) mod adapter;
 pub(crate) mod fusermount;
@@ -6,4 +6,5 @@ pub(crate) mod gate;
 pub(crate) mod mount;
 pub(crate) mod mount_table;
 pub(crate) mod mounted_files;
+pub(crate) mod readers;
 pub(crate) mod worker;

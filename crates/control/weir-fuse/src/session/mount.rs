@@ -65,7 +65,7 @@ impl Mount {
         let worker = std::thread::Builder::new().name("mount".to_owned()).spawn(body);
         let worker = worker.map_err(MountError::Thread)?;
         let ended = || MountError::Thread(io::Error::other("the thread of the mount ended"));
-        opened.recv().map_err(|_| ended())??;
+        gate.readers.open(opened.recv().map_err(|_| ended())??);
         let session = start_session(&options, &gate).inspect_err(|_| gate.close())?;
         Ok(Self { options, gate, session, worker })
     }
@@ -104,7 +104,8 @@ fn start_session(
 ) -> Result<JoinHandle<io::Result<()>>, MountError> {
     let directory = options.directory.as_path();
     let device = open_device(options)?;
-    let config = Config::default();
+    let mut config = Config::default();
+    config.n_threads = Some(gate.readers.threads());
     let adapter = Adapter::new(Arc::clone(gate));
     let session = Session::from_fd(adapter, device, SessionACL::All, config);
     let session = session.and_then(Session::spawn).inspect_err(|_| {

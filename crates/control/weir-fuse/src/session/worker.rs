@@ -1,11 +1,11 @@
-//! The worker thread of a mount: opens the filesystem, runs the requests, and closes the files that
-//! programs left open.
+//! The worker thread of a mount: opens the filesystem, runs the requests that reader threads pass
+//! on, and closes the files that programs left open.
 //!
 //! Invariants:
 //! - at most [`REQUESTS_MAX`] requests run at a time;
-//! - the thread ends after the last request, and then uses nothing of the pool.
+//! - the thread ends after its last request, and then uses nothing of the pool.
 
-use std::rc::Rc;
+use std::pin::pin;
 use std::sync::{Arc, mpsc as blocking};
 
 use tokio::sync::{Semaphore, mpsc};
@@ -19,8 +19,8 @@ use crate::operations::opens::Opens;
 use crate::operations::served::Served;
 use crate::session::gate::Job;
 
-/// Result of the start of the worker: success if the filesystem is open, otherwise the cause.
-pub(crate) type Opened = Result<(), MountError>;
+/// Result of the start of the worker: the open filesystem, or the cause of the failure.
+pub(crate) type Opened = Result<Arc<Served>, MountError>;
 
 /// Runs the worker until its queue is closed.
 pub(crate) fn run(
@@ -35,12 +35,14 @@ pub(crate) fn run(
             return;
         }
     };
-    let work = Box::pin(async move {
+    let work = pin!(async move {
         let opened = Filesystem::open_volume(&engine, Arc::clone(&volume), Box::new(now)).await;
         match opened {
             Ok(files) => {
-                if report.send(Ok(())).is_ok() {
-                    serve(Served { files, engine, volume, opens: Opens::default() }, queue).await;
+                let served = Served { files, engine, volume, opens: Opens::default() };
+                let served = Arc::new(served);
+                if report.send(Ok(Arc::clone(&served))).is_ok() {
+                    serve(served, queue).await;
                 }
             }
             Err(error) => drop(report.send(Err(MountError::Open(error)))),
@@ -49,10 +51,9 @@ pub(crate) fn run(
     weir_device::block_on(&runtime, work);
 }
 
-async fn serve(served: Served, queue: mpsc::Receiver<Job>) {
-    let served = Rc::new(served);
+async fn serve(served: Arc<Served>, queue: mpsc::Receiver<Job>) {
     let background = (!served.volume.is_read_only()).then(|| {
-        let served = Rc::clone(&served);
+        let served = Arc::clone(&served);
         compio::runtime::spawn(async move {
             if let Err(error) = served.files.run_background().await {
                 // The next open of the filesystem frees the remaining files.
@@ -75,13 +76,13 @@ async fn serve(served: Served, queue: mpsc::Receiver<Job>) {
 }
 
 /// Runs the jobs of a queue until it is closed and the last job has ended.
-async fn run_jobs<S: 'static>(served: &Rc<S>, mut queue: mpsc::Receiver<Job<S>>) {
+async fn run_jobs<S: 'static>(served: &Arc<S>, mut queue: mpsc::Receiver<Job<S>>) {
     let running = Arc::new(Semaphore::new(REQUESTS_MAX));
     loop {
         let permit = Arc::clone(&running).acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
         let Some(job) = queue.recv().await else { break };
-        let request = job(Rc::clone(served));
+        let request = job(Arc::clone(served));
         compio::runtime::spawn(async move {
             request.await;
             drop(permit);
@@ -119,7 +120,7 @@ mod tests {
         }
         drop(sender);
         weir_device::new_runtime().unwrap().block_on(async {
-            let all = compio::runtime::spawn(async move { run_jobs(&Rc::new(()), queue).await });
+            let all = compio::runtime::spawn(async move { run_jobs(&Arc::new(()), queue).await });
             while begun.load(Ordering::SeqCst) < REQUESTS_MAX {
                 compio::time::sleep(std::time::Duration::from_millis(1)).await;
             }

@@ -7,7 +7,7 @@
 //!   management interface;
 //! - the thread of a closing pool ends after a last commit, or without it if the pool is suspended.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ impl OpenPool {
                     return;
                 }
             };
-            let work = Box::pin(async move {
+            let work = async move {
                 match open().await {
                     Ok(engine) => {
                         if report.send(Ok(Arc::clone(&engine))).is_ok() {
@@ -81,8 +81,8 @@ impl OpenPool {
                     }
                     Err(error) => drop(report.send(Err(error))),
                 }
-            });
-            weir_device::block_on(&runtime, work);
+            };
+            weir_device::block_on(&runtime, pin!(work));
         };
         let thread = std::thread::Builder::new().name(format!("pool-{name}"));
         let thread = thread.spawn(body).map_err(|error| {

@@ -8,5 +8,6 @@ mod model;
 mod operations;
 mod quotas;
 mod readable;
+mod threads;
 mod unnamed;
 mod xattrs;
