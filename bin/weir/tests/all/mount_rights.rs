@@ -2,12 +2,15 @@
 //!
 //! Not here: the evaluation of ACLs and the counts of quotas (weir-fs), other operations (mounts).
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{
+    FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, chown,
+};
 use std::path::Path;
 use std::process::Command;
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{FallocateFlags, XattrFlags};
 
 use crate::common::{Dirs, GIB, Server, WEIR, is_root, tool};
 use crate::mounts::{Place, mounted, on_fuse};
@@ -113,6 +116,117 @@ fn acls_grant_rights_to_single_users_and_pass_to_new_files() {
         server.weir("unmount tank/home").ok();
         server.weir(&format!("mount tank/home {}", home.text())).ok();
         assert!(can(FRIEND, "-w", &new) && !can(FRIEND, "-r", &file));
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+/// Runs `body` on a thread of a user with one group and without capabilities.
+fn on_thread_of<T: Send>(uid: u32, gid: u32, body: impl FnOnce() -> T + Send) -> T {
+    let become_user = || {
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(gid))?;
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid))
+    };
+    std::thread::scope(|scope| {
+        let run = || {
+            become_user().unwrap();
+            body()
+        };
+        scope.spawn(run).join().unwrap()
+    })
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn every_change_of_a_program_by_another_user_clears_its_set_id_bits() {
+    for_users(|server, home| {
+        let (program, source) = (home.at("program"), home.at("source"));
+        fs::copy("/usr/bin/id", &program).unwrap();
+        let size = fs::metadata(&program).unwrap().len();
+        fs::write(&source, vec![7; 200_000]).unwrap();
+        let change = |what: &str, call: &(dyn Fn(&File) + Sync)| {
+            fs::set_permissions(&program, Permissions::from_mode(0o6777)).unwrap();
+            on_thread_of(STRANGER, STRANGER, || {
+                call(&File::options().write(true).open(&program).unwrap());
+            });
+            assert_eq!(mode(&program), 0o777, "{what}");
+        };
+        let allocate = |flags: FallocateFlags, offset: u64| {
+            move |file: &File| rustix::fs::fallocate(file, flags, offset, 4096).unwrap()
+        };
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        change("punch", &allocate(punch, 0));
+        change("zero range", &allocate(FallocateFlags::ZERO_RANGE, 4096));
+        change("allocate", &allocate(FallocateFlags::empty(), size));
+        change("truncate", &|file| file.set_len(size).unwrap());
+        change("write", &|file| file.write_all_at(b"x", 0).unwrap());
+        change("copy", &|file| {
+            let from = File::open(&source).unwrap();
+            let copied = rustix::fs::copy_file_range(&from, None, file, None, 200_000).unwrap();
+            assert!(copied > 0);
+        });
+        // Root keeps the bits.
+        fs::set_permissions(&program, Permissions::from_mode(0o6777)).unwrap();
+        allocate(punch, 0)(&File::options().write(true).open(&program).unwrap());
+        assert_eq!(mode(&program), 0o6777);
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+/// User number with which a program runs that has been copied from id(1).
+fn runs_as(program: &Path) -> u32 {
+    let output = as_user(STRANGER, &[program.to_str().unwrap(), "-u"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn program_that_another_user_changed_runs_without_the_rights_of_its_owner() {
+    for_users(|server, home| {
+        let program = home.at("program");
+        fs::copy("/usr/bin/id", &program).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o4777)).unwrap();
+        assert_eq!(runs_as(&program), 0, "the program has the rights of its owner");
+        let append = || File::options().append(true).open(&program).unwrap().write_all(b"x");
+        on_thread_of(STRANGER, STRANGER, append).unwrap();
+        // No request for the attributes comes before the start of the program.
+        assert_eq!(runs_as(&program), STRANGER);
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn set_group_id_bit_needs_a_member_of_the_group() {
+    for_users(|server, home| {
+        let file = home.at("file");
+        fs::write(&file, b"text").unwrap();
+        chown(&file, Some(STRANGER), Some(FRIEND)).unwrap();
+        let change_acl = |gid| {
+            fs::set_permissions(&file, Permissions::from_mode(0o2755)).unwrap();
+            on_thread_of(STRANGER, gid, || set(&file, ACCESS, &friend_may(4)));
+            mode(&file) & 0o2000
+        };
+        assert_eq!(change_acl(FRIEND), 0o2000, "a member changes the ACL");
+        assert_eq!(change_acl(STRANGER), 0, "another user changes the ACL");
+
+        let directory = home.at("directory");
+        fs::create_dir(&directory).unwrap();
+        chown(&directory, None, Some(FRIEND)).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o2777)).unwrap();
+        let create = |name: &str, gid| {
+            let path = directory.join(name);
+            on_thread_of(STRANGER, gid, || {
+                File::options().write(true).create_new(true).mode(0o2775).open(&path).unwrap();
+            });
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!(found.gid(), FRIEND, "the group of the directory");
+            found.mode() & 0o2000
+        };
+        assert_eq!(create("of-member", FRIEND), 0o2000);
+        assert_eq!(create("of-stranger", STRANGER), 0);
         server.weir("unmount tank/home").ok();
     });
 }

@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -218,6 +218,55 @@ fn open_files_holes_and_set_id_bits_behave_as_on_a_local_disk() {
         assert!(output.status.success(), "{}", text(&output));
         assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o7777, 0o777);
         drop(sparse);
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn filesystem_that_was_mounted_after_the_start_of_a_receive_is_not_changed() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        let send = |line: &str, name: &str| {
+            let stream = File::create(dirs.file(name)).unwrap();
+            let words: Vec<&str> = line.split(' ').collect();
+            let sent = server.command(&words).stdout(stream).status().unwrap();
+            assert!(sent.success(), "{line}");
+        };
+        fs::write(home.at("first"), b"1").unwrap();
+        server.weir("snapshot create tank/home@one").ok();
+        (0..60).for_each(|n| fs::write(home.at(&format!("later-{n}")), b"2").unwrap());
+        server.weir("snapshot create tank/home@two").ok();
+        send("send tank/home@one", "whole");
+        send("send -i @one tank/home@two", "change");
+        let whole = File::open(dirs.file("whole")).unwrap();
+        assert!(server.command(&["receive", "tank/copy"]).stdin(whole).status().unwrap().success());
+
+        // The receive has begun when the mount comes, but it has no data yet.
+        let mut receive = server.command(&["receive", "tank/copy"]);
+        let receive = receive.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped());
+        let mut receive = receive.spawn().unwrap();
+        let streams = || server.weir("stream list --json").json()["streams"].clone();
+        let has_begun = || streams().as_array().is_some_and(|streams| !streams.is_empty());
+        eventually("the receive begins", Duration::from_secs(20), has_begun);
+        let copy = Place::new(&dirs, "copy");
+        server.weir(&format!("mount tank/copy {}", copy.text())).ok();
+        let list = || fs::read_dir(&copy.0).unwrap().count();
+        assert_eq!(list(), 1);
+        let change = read(&dirs.file("change"));
+        drop(receive.stdin.take().unwrap().write_all(&change));
+        let refused = receive.wait_with_output().unwrap();
+        assert!(!refused.status.success(), "{}", text(&refused));
+        assert!(text(&refused).contains("weir unmount tank/copy"), "{}", text(&refused));
+        fs::write(copy.at("mine"), b"3").unwrap();
+        server.weir("unmount tank/copy").ok();
+        server.weir(&format!("mount tank/copy {}", copy.text())).ok();
+        assert_eq!(list(), 2);
+        server.weir("unmount tank/copy").ok();
+
+        let change = File::open(dirs.file("change")).unwrap();
+        let again = server.command(&["receive", "-F", "tank/copy"]).stdin(change).output().unwrap();
+        assert!(again.status.success(), "{}", text(&again));
         server.weir("unmount tank/home").ok();
     });
 }

@@ -16,11 +16,14 @@ pub(crate) const QUEUE_MAX: usize = 64;
 /// Maximum bytes of data of the writes that run or wait.
 pub(crate) const WRITE_BYTES_MAX: usize = 32 << 20;
 
+/// Maximum bytes of the answers of the reads that run. Further reads wait.
+pub(crate) const READ_BYTES_MAX: u32 = 32 << 20;
+
 /// Maximum bytes of one write. weir-fs applies a write of this size as a single change.
 pub(crate) const ONE_WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// Time for which the kernel may use attributes and names without a request. All changes of the
-/// files pass the mount, so the kernel knows every change.
+/// files pass the mount, so the kernel knows every change, except of set-id bits (`cache_time`).
 pub(crate) const KERNEL_CACHE: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Maximum number of threads of a mount that read requests and perform them.

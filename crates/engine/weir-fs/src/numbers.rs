@@ -53,19 +53,25 @@ impl Numbers {
         }
     }
 
-    /// Finds an unused number. `hint`: preferred number; 0 for the first number of an unused run.
-    pub(crate) async fn find(
-        &mut self,
-        hint: u64,
-        now: Txg,
-        reads: Reads<'_>,
-    ) -> Result<ObjectId, FsError> {
+    /// Forgets the numbers that may be used again from this txg on.
+    fn end_rests(&mut self, now: Txg) {
         while let Some((from, number)) = self.freed.front().copied()
             && from <= now
         {
             self.freed.pop_front();
             self.resting.remove(&number);
         }
+    }
+
+    /// Finds an unused number. `now`: the open txg, read under the lock. `hint`: preferred number;
+    /// 0 for the first number of an unused run.
+    pub(crate) async fn find(
+        &mut self,
+        hint: u64,
+        now: Txg,
+        reads: Reads<'_>,
+    ) -> Result<ObjectId, FsError> {
+        self.end_rests(now);
         if hint > 0 {
             let run_end = (hint / RUN + 1) * RUN;
             if let Some(number) = self.find_in(hint..run_end, false, reads).await? {
@@ -116,8 +122,13 @@ impl Numbers {
     }
 
     /// Records changes of the bitmap that the engine has: numbers that became used (true) or
-    /// unused.
-    pub(crate) fn note(&mut self, changes: &[(ObjectId, bool)], reusable_from: Txg) {
+    /// unused. `now`: the open txg.
+    pub(crate) fn note(&mut self, changes: &[(ObjectId, bool)], now: Txg) {
+        self.end_rests(now);
+        // The txg in which a number became unused is committed by then. Otherwise a crash could
+        // lose the change that freed an object of attributes, and keep a later change of names
+        // that uses the number.
+        let reusable_from = now.next().next();
         for (number, is_used) in changes.iter().copied() {
             if let Some(block) = self.blocks.get_mut(&(number.0 / NUMBERS_PER_BLOCK)) {
                 mark_number(block, number, is_used);
@@ -150,5 +161,20 @@ impl Numbers {
         }
         self.used = Some(used);
         Ok(used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_committed_removals_leave_the_memory() {
+        let mut numbers = Numbers::default();
+        for number in 0..1000 {
+            numbers.note(&[(ObjectId(FIRST.0 + number), false)], Txg(5 + number / 100));
+        }
+        assert_eq!(numbers.resting.len(), 200, "the removals of the last two txgs");
+        assert_eq!(numbers.freed.len(), numbers.resting.len());
     }
 }

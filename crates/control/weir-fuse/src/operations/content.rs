@@ -72,17 +72,18 @@ impl Served {
         number: ObjectId,
         (offset, bytes): (u64, u64),
         mode: i32,
+        clears_set_id: bool,
     ) -> Done<()> {
         let Allocation { punches, grows } = allocation(mode)?;
         let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
         let before = self.attributes(number).await?;
-        // The kernel clears the set-id bits in a request of its own.
-        if punches {
-            done(self.files.punch(number, offset, bytes, false).await)?;
-        }
+        // Grow first: if the file cannot grow, its content stays.
         if grows && end > before.size {
             let changes = SetAttributes { size: Some(end), ..SetAttributes::default() };
-            done(self.files.set_attributes(number, &changes, false).await)?;
+            done(self.files.set_attributes(number, &changes, clears_set_id).await)?;
+        }
+        if punches {
+            done(self.files.punch(number, offset, bytes, clears_set_id).await)?;
         }
         Ok(())
     }
@@ -92,10 +93,10 @@ impl Served {
         source: (ObjectId, u64),
         target: (ObjectId, u64),
         bytes: u64,
+        clears_set_id: bool,
     ) -> Done<u32> {
         let bytes = bytes.min(ONE_COPY_BYTES_MAX);
-        // The kernel clears the set-id bits in a request of its own.
-        Ok(done(self.files.copy_range(source, target, bytes, false).await)? as u32)
+        Ok(done(self.files.copy_range(source, target, bytes, clears_set_id).await)? as u32)
     }
 
     pub(crate) async fn seek(&self, number: ObjectId, offset: i64, whence: i32) -> Done<i64> {

@@ -56,21 +56,21 @@ impl Served {
         done(self.files.set_attributes(number, &changes, clears).await)
     }
 
-    /// Opens an inode for a program.
-    pub(crate) async fn open(&self, number: ObjectId) -> Done<()> {
-        if !self.opens.add(number, OPENS_MAX) {
+    /// Opens an inode for a program of a user.
+    pub(crate) async fn open(&self, number: ObjectId, uid: u32) -> Done<()> {
+        if !self.opens.add(number, uid, OPENS_MAX) {
             return Err(Errno::ENFILE);
         }
         let opened = done(self.files.open_inode(number).await);
         if opened.is_err() {
-            self.opens.remove(number);
+            self.opens.remove(number, uid);
         }
         opened.map(drop)
     }
 
-    /// Closes an inode that a program opened.
-    pub(crate) async fn close(&self, number: ObjectId) -> Done<()> {
-        if !self.opens.remove(number) {
+    /// Closes an inode that a program of a user opened.
+    pub(crate) async fn close(&self, number: ObjectId, uid: u32) -> Done<()> {
+        if !self.opens.remove(number, uid) {
             return Err(Errno::EBADF);
         }
         done(self.files.close(number).await)

@@ -5,8 +5,9 @@
 
 use fuser::Errno;
 use weir_base::ObjectId;
-use weir_fs::XattrMode;
+use weir_fs::{SetAttributes, XattrMode};
 
+use crate::attributes::S_ISGID;
 use crate::operations::served::{Done, Served, done};
 
 /// Flags of setxattr(2).
@@ -15,6 +16,9 @@ const XATTR_REPLACE: i32 = 2;
 
 /// Capabilities of a program file. A write must remove them, which weir-fs does not do.
 const CAPABILITY: &[u8] = b"security.capability";
+
+/// Access ACL (acl(5)).
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 /// True for the attribute with the capabilities of a program file, which no file has.
 pub(crate) fn is_capability(name: &[u8]) -> bool {
@@ -49,12 +53,28 @@ impl Served {
         number: ObjectId,
         (name, value): (&[u8], &[u8]),
         flags: i32,
+        (uid, gid): (u32, u32),
     ) -> Done<()> {
         if is_capability(name) {
             return Err(Errno::EOPNOTSUPP);
         }
         let mode = xattr_mode(flags)?;
+        if name == ACCESS_ACL && uid != 0 {
+            self.clear_set_group_id(number, gid).await?;
+        }
         done(self.files.set_xattr_as(number, name, Some(value), mode).await)
+    }
+
+    /// Clears the set-group-id bit before a user who does not belong to the group changes the ACL,
+    /// as Linux does (posix_acl_update_mode). The request has only the first group of the user.
+    async fn clear_set_group_id(&self, number: ObjectId, gid: u32) -> Done<()> {
+        let attributes = self.attributes(number).await?;
+        if attributes.gid == gid || attributes.permissions & S_ISGID == 0 {
+            return Ok(());
+        }
+        let permissions = Some(attributes.permissions & !S_ISGID);
+        let change = SetAttributes { permissions, ..SetAttributes::default() };
+        done(self.files.set_attributes(number, &change, false).await).map(drop)
     }
 
     pub(crate) async fn remove_xattr(&self, number: ObjectId, name: &[u8]) -> Done<()> {

@@ -24,8 +24,8 @@ use weir_base::ObjectId;
 use weir_format::files::FileType;
 use weir_fs::{Attributes, NewKind};
 
-use crate::attributes::{file_attr, generation, kind, special_type};
-use crate::limits::{KERNEL_CACHE, ONE_WRITE_BYTES_MAX, REQUESTS_MAX};
+use crate::attributes::{cache_time, file_attr, generation, kind, special_type};
+use crate::limits::{ONE_WRITE_BYTES_MAX, REQUESTS_MAX};
 use crate::operations::inodes::Requested;
 use crate::operations::names::Creator;
 use crate::operations::served::{Done, Served, Space, number};
@@ -37,19 +37,26 @@ pub(crate) struct Adapter {
     gate: Arc<Gate>,
 }
 
-/// The handle of all open files: weir-fs finds an open file by its inode.
-const HANDLE: FileHandle = FileHandle(0);
+/// Returns the handle of a file that a user opened: the number of the user. weir-fs finds an open
+/// file by its inode.
+fn handle_of(uid: u32) -> FileHandle {
+    FileHandle(uid.into())
+}
+
+fn user_of(handle: FileHandle) -> u32 {
+    handle.0 as u32
+}
 
 fn entry(reply: ReplyEntry, found: Done<Attributes>) {
     match found {
-        Ok(found) => reply.entry(&KERNEL_CACHE, &file_attr(&found), generation(&found)),
+        Ok(found) => reply.entry(&cache_time(&found), &file_attr(&found), generation(&found)),
         Err(error) => reply.error(error),
     }
 }
 
 fn attributes(reply: ReplyAttr, found: Done<Attributes>) {
     match found {
-        Ok(found) => reply.attr(&KERNEL_CACHE, &file_attr(&found)),
+        Ok(found) => reply.attr(&cache_time(&found), &file_attr(&found)),
         Err(error) => reply.error(error),
     }
 }
@@ -114,17 +121,18 @@ impl Adapter {
         });
     }
 
-    fn open_inode(&self, inode: INodeNo, reply: ReplyOpen) {
+    fn open_inode(&self, inode: INodeNo, uid: u32, reply: ReplyOpen) {
         self.run(move |served| async move {
-            match served.open(number(inode)).await {
-                Ok(()) => reply.opened(HANDLE, FopenFlags::FOPEN_KEEP_CACHE),
+            match served.open(number(inode), uid).await {
+                Ok(()) => reply.opened(handle_of(uid), FopenFlags::FOPEN_KEEP_CACHE),
                 Err(error) => reply.error(error),
             }
         });
     }
 
-    fn close_inode(&self, inode: INodeNo, reply: ReplyEmpty) {
-        self.run(move |served| async move { empty(reply, served.close(number(inode)).await) });
+    fn close_inode(&self, inode: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
+        let uid = user_of(handle);
+        self.run(move |served| async move { empty(reply, served.close(number(inode), uid).await) });
     }
 
     fn sync_inode(&self, inode: INodeNo, reply: ReplyEmpty) {
@@ -306,15 +314,15 @@ impl Filesystem for Adapter {
         self.run(move |served| async move {
             let created = async {
                 let created = served.create(parent, &name, NewKind::File, creator).await?;
-                served.open(created.number).await?;
+                served.open(created.number, creator.uid).await?;
                 Ok(created)
             };
             match created.await {
                 Ok(found) => reply.created(
-                    &KERNEL_CACHE,
+                    &cache_time(&found),
                     &file_attr(&found),
                     generation(&found),
-                    HANDLE,
+                    handle_of(creator.uid),
                     FopenFlags::FOPEN_KEEP_CACHE,
                 ),
                 Err(error) => reply.error(error),
@@ -367,8 +375,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn open(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.open_inode(inode, reply);
+    fn open(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.open_inode(inode, request.uid(), reply);
     }
 
     fn read(
@@ -382,7 +390,9 @@ impl Filesystem for Adapter {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let gate = Arc::clone(&self.gate);
         self.run(move |served| async move {
+            let _room = gate.read_room(size).await;
             match served.read(number(inode), offset, size).await {
                 Ok(data) => reply.data(&data),
                 Err(error) => reply.error(error),
@@ -410,13 +420,11 @@ impl Filesystem for Adapter {
             };
             return written_bytes(reply, turn.run(write).unwrap_or(Err(Errno::EIO)));
         }
-        if !self.gate.take_room(data.len()) {
-            return reply.error(Errno::EIO);
-        }
-        let (data, gate) = (data.to_vec(), Arc::clone(&self.gate));
+        let Some(room) = self.gate.take_room(data.len()) else { return reply.error(Errno::EIO) };
+        let data = data.to_vec();
         let operation = move |served: Arc<Served>| async move {
             let written = served.write(number(inode), (offset, &data), clears_set_id).await;
-            gate.give_room(data.len());
+            drop((data, room));
             written_bytes(reply, written);
         };
         self.gate.send(Box::new(move |served| Box::pin(operation(served))));
@@ -439,13 +447,13 @@ impl Filesystem for Adapter {
         &self,
         _request: &Request,
         inode: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.close_inode(inode, reply);
+        self.close_inode(inode, handle, reply);
     }
 
     fn fsync(
@@ -459,8 +467,8 @@ impl Filesystem for Adapter {
         self.sync_inode(inode, reply);
     }
 
-    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.open_inode(inode, reply);
+    fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.open_inode(inode, request.uid(), reply);
     }
 
     fn readdir(
@@ -498,9 +506,8 @@ impl Filesystem for Adapter {
                     return Ok(false);
                 };
                 let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
-                let attr = file_attr(&found);
-                let offset = listed.offset;
-                Ok(reply.add(inode, offset, name, &KERNEL_CACHE, &attr, generation(&found)))
+                let (attr, time) = (file_attr(&found), cache_time(&found));
+                Ok(reply.add(inode, listed.offset, name, &time, &attr, generation(&found)))
             });
             match filled.await {
                 Ok(()) => reply.ok(),
@@ -513,11 +520,11 @@ impl Filesystem for Adapter {
         &self,
         _request: &Request,
         inode: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.close_inode(inode, reply);
+        self.close_inode(inode, handle, reply);
     }
 
     fn fsyncdir(
@@ -553,7 +560,7 @@ impl Filesystem for Adapter {
 
     fn setxattr(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -561,9 +568,10 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let user = (request.uid(), request.gid());
         let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
         self.run(move |served| async move {
-            empty(reply, served.set_xattr(number(inode), (&name, &value), flags).await);
+            empty(reply, served.set_xattr(number(inode), (&name, &value), flags, user).await);
         });
     }
 
@@ -601,7 +609,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -609,8 +617,10 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let clears_set_id = request.uid() != 0;
         self.run(move |served| async move {
-            empty(reply, served.allocate(number(inode), (offset, length), mode).await);
+            let range = (offset, length);
+            empty(reply, served.allocate(number(inode), range, mode, clears_set_id).await);
         });
     }
 
@@ -633,7 +643,7 @@ impl Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         source: INodeNo,
         _source_handle: FileHandle,
         from: u64,
@@ -644,9 +654,10 @@ impl Filesystem for Adapter {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let clears_set_id = request.uid() != 0;
         let (source, target) = ((number(source), from), (number(target), to));
         self.run(move |served| async move {
-            written_bytes(reply, served.copy(source, target, bytes).await);
+            written_bytes(reply, served.copy(source, target, bytes, clears_set_id).await);
         });
     }
 

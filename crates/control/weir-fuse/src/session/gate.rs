@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use futures_util::future::LocalBoxFuture;
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
-use crate::limits::{QUEUE_MAX, WRITE_BYTES_MAX};
+use crate::limits::{QUEUE_MAX, READ_BYTES_MAX, WRITE_BYTES_MAX};
 use crate::operations::served::Served;
 use crate::session::readers::Readers;
 
@@ -27,8 +27,25 @@ pub(crate) struct Gate {
     /// Free bytes for the data of writes; `None` after the gate was closed.
     room: Mutex<Option<usize>>,
     freed: Condvar,
+    /// Free bytes for the answers of reads.
+    reads: Semaphore,
     /// The threads that read requests.
     pub(crate) readers: Readers,
+}
+
+/// Memory for the data of a write, until it is dropped.
+pub(crate) struct WriteRoom {
+    gate: Arc<Gate>,
+    bytes: usize,
+}
+
+impl Drop for WriteRoom {
+    fn drop(&mut self) {
+        if let Some(free) = &mut *self.gate.room.lock() {
+            *free += self.bytes;
+        }
+        self.gate.freed.notify_all();
+    }
 }
 
 impl Gate {
@@ -37,7 +54,8 @@ impl Gate {
         let (sender, receiver) = mpsc::channel(QUEUE_MAX);
         let room = Mutex::new(Some(WRITE_BYTES_MAX));
         let (queue, readers) = (Mutex::new(Some(sender)), Readers::new());
-        (Self { queue, room, freed: Condvar::new(), readers }, receiver)
+        let reads = Semaphore::new(READ_BYTES_MAX as usize);
+        (Self { queue, room, freed: Condvar::new(), reads, readers }, receiver)
     }
 
     /// Queues a request. Waits while the queue is full.
@@ -56,29 +74,25 @@ impl Gate {
         }
     }
 
-    /// Takes memory for the data of a write, and waits until enough memory is free. Returns false
+    /// Takes memory for the data of a write, and waits until enough memory is free. Returns `None`
     /// if the gate is closed, or if the write exceeds [`WRITE_BYTES_MAX`].
-    pub(crate) fn take_room(&self, bytes: usize) -> bool {
-        if bytes > WRITE_BYTES_MAX {
-            return false;
-        }
+    pub(crate) fn take_room(self: &Arc<Self>, bytes: usize) -> Option<WriteRoom> {
         let mut room = self.room.lock();
-        while let Some(free) = *room {
+        while let Some(free) = *room
+            && bytes <= WRITE_BYTES_MAX
+        {
             if free >= bytes {
                 *room = Some(free - bytes);
-                return true;
+                return Some(WriteRoom { gate: Arc::clone(self), bytes });
             }
             self.freed.wait(&mut room);
         }
-        false
+        None
     }
 
-    /// Releases the memory of a write.
-    pub(crate) fn give_room(&self, bytes: usize) {
-        if let Some(free) = &mut *self.room.lock() {
-            *free += bytes;
-        }
-        self.freed.notify_all();
+    /// Takes memory for the answer of a read, and waits until enough memory is free.
+    pub(crate) async fn read_room(&self, bytes: u32) -> Option<SemaphorePermit<'_>> {
+        self.reads.acquire_many(bytes.min(READ_BYTES_MAX)).await.ok()
     }
 
     /// Refuses all further requests. Waits for the requests that run on reader threads.
@@ -102,29 +116,40 @@ mod tests {
     fn writes_wait_for_room_until_the_gate_closes() {
         let (gate, _queue) = Gate::new();
         let gate = Arc::new(gate);
-        assert!(gate.take_room(WRITE_BYTES_MAX));
-        assert!(!gate.take_room(WRITE_BYTES_MAX + 1), "never fits");
+        let all = gate.take_room(WRITE_BYTES_MAX).unwrap();
+        assert!(gate.take_room(WRITE_BYTES_MAX + 1).is_none(), "never fits");
         let taken = Arc::new(AtomicUsize::new(0));
         let waiting: Vec<_> = (0..2)
             .map(|_| {
                 let (gate, taken) = (Arc::clone(&gate), Arc::clone(&taken));
                 std::thread::spawn(move || {
-                    let has_room = gate.take_room(WRITE_BYTES_MAX);
+                    let room = gate.take_room(WRITE_BYTES_MAX);
                     taken.fetch_add(1, Ordering::SeqCst);
-                    has_room
+                    room
                 })
             })
             .collect();
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(taken.load(Ordering::SeqCst), 0, "there is no room");
-        gate.give_room(WRITE_BYTES_MAX);
+        drop(all);
         while taken.load(Ordering::SeqCst) == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         gate.close();
-        let got: Vec<bool> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
-        assert_eq!(got.iter().filter(|got| **got).count(), 1, "the other one failed: {got:?}");
-        assert!(!gate.take_room(0));
+        let got: Vec<_> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(got.iter().filter(|got| got.is_some()).count(), 1, "the other one failed");
+        assert!(gate.take_room(0).is_none());
+    }
+
+    #[test]
+    fn refused_write_gives_its_room_back() {
+        let (gate, queue) = Gate::new();
+        let gate = Arc::new(gate);
+        drop(queue);
+        for _ in 0..2 {
+            let room = gate.take_room(WRITE_BYTES_MAX).expect("the last write gave its room back");
+            gate.send(Box::new(move |_| Box::pin(async move { drop(room) })));
+        }
     }
 
     #[test]

@@ -140,7 +140,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(50);
 
     #[test]
-    fn one_thread_stays_free_and_the_end_waits_for_requests() {
+    fn last_free_thread_performs_no_request_and_close_waits() {
         let readers = Arc::new(Readers::<Semaphore>::with_threads(3));
         assert!(readers.begin().is_none(), "the filesystem is not open");
         let disk = Arc::new(Semaphore::new(0));

@@ -23,7 +23,8 @@ use weir_fuse::MountOptions;
 use crate::answer::errors::internal;
 use crate::answer::names::Of;
 
-/// Maximum number of mounts of one server. Each mount has three threads.
+/// Maximum number of mounts of one server. Each mount has a worker thread, a thread of the session,
+/// and a thread more than the machine has cores.
 pub(crate) const MOUNTS_MAX: usize = 64;
 
 /// Time within which a mount must answer a call or unmount. A call returns within 5 s.
@@ -62,20 +63,26 @@ impl Mounts {
     /// Returns the mounts that the filter selects, by name. Ends mounts that another program, such
     /// as umount(8), has unmounted.
     pub(crate) fn of(&self, of: Of<'_>) -> Vec<Mount> {
+        self.end_unmounted();
+        let mounts = self.present.lock();
+        let selected = mounts.iter().filter(|(name, _)| of.is(name));
+        selected.map(|(_, mount)| shown(mount.options())).collect()
+    }
+
+    /// Ends the mounts that another program has unmounted.
+    fn end_unmounted(&self) {
         let mut mounts = self.present.lock();
         let over = mounts.extract_if(.., |_, mount| mount.is_over());
         for (name, mount) in over.collect::<Vec<_>>() {
             tracing::info!(%name, "unmounted by another program");
             drop(self.end(mount));
         }
-        let selected = mounts.iter().filter(|(name, _)| of.is(name));
-        selected.map(|(_, mount)| shown(mount.options())).collect()
     }
 
     /// Returns the open filesystem of the mount of a filesystem or snapshot, if it is mounted.
     pub(crate) fn files(&self, full: &str) -> Option<weir_fuse::MountedFiles> {
-        let present = self.present.lock();
-        present.get(full).filter(|mount| !mount.is_over()).map(weir_fuse::Mount::files)
+        self.end_unmounted();
+        self.present.lock().get(full).map(weir_fuse::Mount::files)
     }
 
     /// Returns all mounts, by name.

@@ -546,6 +546,7 @@ impl Engine {
         }
         self.refuse_clones(&volume, goes)?;
         self.refuse_held(&volume.state.lock(), goes)?;
+        let _hold = volume.open_objects()?;
         self.put_back(&volume, &target, &newer, |_| {}).await
     }
 

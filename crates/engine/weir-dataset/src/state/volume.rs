@@ -113,6 +113,8 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     /// True if a stream is being received into the volume.
     pub(crate) claimed: bool,
+    /// True while one holder has the exclusive use of the objects.
+    pub(crate) has_open_objects: bool,
     /// Requested smaller size of the volume, while the engine checks the range beyond this size for
     /// data. During the check, commits do not store this size, but accesses cannot exceed it.
     pub(crate) shrinking_to: Option<u64>,
@@ -206,6 +208,7 @@ impl Volume {
             is_read_only: false,
             limits: Limits::default(),
             claimed: false,
+            has_open_objects: false,
             shrinking_to: None,
             grown_from: None,
             record,

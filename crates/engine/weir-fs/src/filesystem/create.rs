@@ -11,7 +11,7 @@ use weir_format::files::{FileRecord, FileType, Inode, InodeState, Stamp, TARGET_
 use crate::directory::Probe;
 use crate::draft::apply::named;
 use crate::draft::entries::check_name;
-use crate::draft::node::new_inode;
+use crate::draft::node::{Draft, new_inode};
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
 use crate::filesystem::attributes::Attributes;
@@ -20,6 +20,7 @@ use crate::filesystem::quotas::check_project;
 use crate::filesystem::set_id;
 use crate::filesystem::state::Filesystem;
 use crate::layout::{INLINE_BYTES_MAX, LINKS_MAX};
+use crate::numbers::Numbers;
 
 /// Type of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,7 @@ fn build_inode(
     stamp: Stamp,
 ) -> Result<Inode, FsError> {
     let file_type = new.file_type();
-    let asked = (new.gid, new.permissions & Inode::PERMISSIONS);
+    let asked = (new.uid, new.gid, new.permissions & Inode::PERMISSIONS);
     let (gid, permissions) = set_id::of_new(directory, file_type, asked);
     let mut inode = Inode { permissions, uid: new.uid, gid, ..new_inode(file_type, number, stamp) };
     if directory.flags & Inode::INHERITS_PROJECT != 0 {
@@ -129,7 +130,7 @@ fn inherit_acl(
 }
 
 /// Checks that an inode is a directory with a name.
-fn check_parent(inode: &Inode) -> Result<(), FsError> {
+pub(crate) fn check_parent(inode: &Inode) -> Result<(), FsError> {
     match (inode.file_type, inode.state) {
         (FileType::Directory, InodeState::Named) => Ok(()),
         (FileType::Directory, _) => Err(FsError::NotFound),
@@ -153,13 +154,10 @@ impl Filesystem {
         new: &NewInode<'_>,
     ) -> Result<Attributes, FsError> {
         check_name(name)?;
-        // Before the draft takes its generation: a number that became unused later stays unused.
-        let now = self.volume.open_txg();
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
         let (_, parent_inode) = parent.inode()?;
         check_parent(parent_inode)?;
-        let inode = build_inode(new, (directory, parent_inode), draft.stamp)?;
         let Probe::Free(key) = draft.find(directory, name).await? else {
             return Err(FsError::Exists);
         };
@@ -168,7 +166,8 @@ impl Filesystem {
         }
         let mut numbers = self.numbers.lock().await;
         let hint = parent.cached.next_number.load(Ordering::Relaxed);
-        let number = numbers.find(hint, now, self.reads()).await?;
+        let number = self.find_number(&mut numbers, hint, &mut draft).await?;
+        let inode = build_inode(new, (directory, parent_inode), draft.stamp)?;
         let entry = Some(named(directory, key, name));
         let target = new.long_target();
         let record = FileRecord::Create { entry, inode: Box::new(inode), target };
@@ -176,7 +175,7 @@ impl Filesystem {
         let mut created = self.lock(number).await?;
         let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
         self.commit(&mut draft, change, &mut [&mut parent, &mut created]).await?;
-        numbers.note(draft.number_changes(), self.reusable_from());
+        numbers.note(draft.number_changes(), self.volume.open_txg());
         parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
         Ok(Attributes::of(number, created.inode()?.1))
     }
@@ -199,26 +198,38 @@ impl Filesystem {
             return Err(FsError::Invalid("only a file can have no name"));
         }
         let handle = self.inodes.new_handle()?;
-        // Before the draft takes its generation: a number that became unused later stays unused.
-        let now = self.volume.open_txg();
         let mut draft = self.draft();
         let parent = self.lock(directory).await?;
         let (_, parent_inode) = parent.inode()?;
         check_parent(parent_inode)?;
-        let named = build_inode(new, (directory, parent_inode), draft.stamp)?;
-        let inode = Inode { nlink: 0, state: InodeState::Orphan, ..named };
         let mut numbers = self.numbers.lock().await;
         let hint = parent.cached.next_number.load(Ordering::Relaxed);
-        let number = numbers.find(hint, now, self.reads()).await?;
+        let number = self.find_number(&mut numbers, hint, &mut draft).await?;
+        let named = build_inode(new, (directory, parent_inode), draft.stamp)?;
+        let inode = Inode { nlink: 0, state: InodeState::Orphan, ..named };
         let record = FileRecord::Create { entry: None, inode: Box::new(inode), target: b"" };
         draft.apply(number, &record).await?;
         let mut created = self.lock(number).await?;
         let change = Change::namespace(number, &record, vec![number], Vec::new());
         self.commit(&mut draft, change, &mut [&mut created]).await?;
         handle.give_to(&created.cached);
-        numbers.note(draft.number_changes(), self.reusable_from());
+        numbers.note(draft.number_changes(), self.volume.open_txg());
         parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
         Ok(Attributes::of(number, created.inode()?.1))
+    }
+
+    /// Finds an unused number for the new inode of a draft, and renews the stamp of the draft.
+    pub(crate) async fn find_number(
+        &self,
+        numbers: &mut Numbers,
+        hint: u64,
+        draft: &mut Draft<'_>,
+    ) -> Result<ObjectId, FsError> {
+        // The lock of the numbers is held from here to the end of the change. So no number that
+        // became unused in the txg of the stamp, which is the generation of the inode, is found.
+        let now = self.volume.open_txg();
+        draft.stamp = self.stamp();
+        numbers.find(hint, now, self.reads()).await
     }
 
     /// Adds a name to an inode that is not a directory. The inode may be without a name.

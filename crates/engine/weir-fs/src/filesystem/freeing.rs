@@ -118,7 +118,7 @@ impl Filesystem {
         draft.apply(number, &record).await?;
         let change = Change::namespace(number, &record, vec![number], vec![number]);
         self.commit(&mut draft, change, &mut [&mut locked]).await?;
-        numbers.note(draft.number_changes(), self.reusable_from());
+        numbers.note(draft.number_changes(), self.volume.open_txg());
         Ok(())
     }
 

@@ -48,7 +48,8 @@ impl Filesystem {
     /// of these inodes.
     ///
     /// # Errors
-    /// `Invalid` if the dataset is not a filesystem; the errors of reads.
+    /// `Invalid` if the dataset is not a filesystem; `InUse` if it is open already or receives a
+    /// stream; the errors of reads.
     #[boxed(?Send)]
     pub async fn open(engine: &Arc<Engine>, name: &str, now: Now) -> Result<Self, FsError> {
         Self::open_volume(engine, engine.volume(name)?, now).await
@@ -65,7 +66,7 @@ impl Filesystem {
         limits: FreeingLimits,
         now: Now,
     ) -> Result<Self, FsError> {
-        let filesystem = Self::open_unchanged(engine, engine.volume(name)?, now)?;
+        let mut filesystem = Self::open_unchanged(engine, engine.volume(name)?, now)?;
         *filesystem.freeing_limits.lock() = limits;
         filesystem.prepare().await?;
         Ok(filesystem)
@@ -81,7 +82,7 @@ impl Filesystem {
         volume: Arc<Volume>,
         now: Now,
     ) -> Result<Self, FsError> {
-        let filesystem = Self::open_unchanged(engine, volume, now)?;
+        let mut filesystem = Self::open_unchanged(engine, volume, now)?;
         if !filesystem.volume.is_read_only() {
             filesystem.prepare().await?;
         }
@@ -113,13 +114,15 @@ impl Filesystem {
             freeing_limits: SyncMutex::default(),
             freeing_wanted: Notify::new(),
             now,
+            exclusive: None,
         })
     }
 
     /// Makes a filesystem ready for changes: creates its fixed inodes if it is new, and frees the
     /// inodes without a name.
     #[boxed(?Send)]
-    async fn prepare(&self) -> Result<(), FsError> {
+    async fn prepare(&mut self) -> Result<(), FsError> {
+        self.exclusive = Some(self.volume.open_objects()?);
         // Numbers that became unused before must not be used again in the same txg (`numbers`).
         self.engine.commit().await?;
         if self.reads().inode(ROOT).await?.is_none() {

@@ -15,6 +15,7 @@ use crate::draft::entries::check_name;
 use crate::draft::node::{Draft, DraftNode};
 use crate::error::FsError;
 use crate::filesystem::commit::Change;
+use crate::filesystem::create::check_parent;
 use crate::filesystem::quotas::check_project;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::CachedInode;
@@ -109,8 +110,8 @@ impl Filesystem {
     /// happened, the inode with the new name has at least the content from before the rename.
     ///
     /// # Errors
-    /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory
-    /// would move below itself.
+    /// `NotFound`, also if the new directory was removed; `Exists`, `NotEmpty`, `IsDirectory`,
+    /// `NotDirectory`; `Invalid` if a directory would move below itself.
     #[boxed(?Send)]
     pub async fn rename(
         &self,
@@ -130,6 +131,7 @@ impl Filesystem {
         let Probe::Found(source) = draft.find(from, old_name).await? else {
             return Err(FsError::NotFound);
         };
+        check_parent(&draft.node(to).await?.inode)?;
         let found = draft.find(to, new_name).await?;
         let (target, key) = match &found {
             Probe::Found(entry) => (Some(entry.inode), entry.key),
@@ -184,7 +186,7 @@ impl Filesystem {
 
     /// Updates the allocation of numbers after a change. Wakes the background task if necessary.
     fn note_freed(&self, numbers: &mut Numbers, draft: &Draft<'_>, fate: Fate) {
-        numbers.note(draft.number_changes(), self.reusable_from());
+        numbers.note(draft.number_changes(), self.volume.open_txg());
         if fate == Fate::Freeing {
             self.freeing_wanted.notify_one();
         }

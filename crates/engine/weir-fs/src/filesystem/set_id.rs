@@ -46,15 +46,20 @@ pub(crate) fn with_permissions(
     AttributeChanges { permissions, ..changes }
 }
 
-/// Group and permission bits of a new inode in a directory.
+/// Group and permission bits of a new inode in a directory. Only root and members of the group can
+/// create a program that runs as the group of the directory.
 pub(crate) fn of_new(
     directory: &Inode,
     file_type: FileType,
-    (gid, permissions): (u32, u32),
+    (uid, gid, permissions): (u32, u32, u32),
 ) -> (u32, u32) {
     if directory.permissions & S_ISGID == 0 {
         return (gid, permissions);
     }
-    let bit = if file_type == FileType::Directory { S_ISGID } else { 0 };
-    (directory.gid, permissions | bit)
+    let permissions = match file_type {
+        FileType::Directory => permissions | S_ISGID,
+        _ if uid == 0 || gid == directory.gid || permissions & S_IXGRP == 0 => permissions,
+        _ => permissions & !S_ISGID,
+    };
+    (directory.gid, permissions)
 }

@@ -1,13 +1,15 @@
 //! State of an open filesystem.
 //!
-//! Invariant: no client can access an internal object.
+//! Invariants:
+//! - no client can access an internal object;
+//! - a dataset has at most one open filesystem that clients can change.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, Notify};
-use weir_base::{ObjectId, Txg};
-use weir_dataset::{Engine, Volume};
+use weir_base::ObjectId;
+use weir_dataset::{Engine, OpenObjects, Volume};
 use weir_format::OBJECTS_MAX;
 use weir_format::files::{Stamp, TimeStamp};
 
@@ -42,6 +44,8 @@ pub struct Filesystem {
     /// Wakes the background task.
     pub(crate) freeing_wanted: Notify,
     pub(crate) now: Now,
+    /// Exclusive use of the dataset; `None` if the filesystem was opened without changes.
+    pub(crate) exclusive: Option<OpenObjects>,
 }
 
 impl Filesystem {
@@ -70,12 +74,5 @@ impl Filesystem {
     /// Txg and time for a change that begins now.
     pub(crate) fn stamp(&self) -> Stamp {
         Stamp { txg: self.volume.change_txg(), time: (self.now)() }
-    }
-
-    /// First txg in which numbers that became unused now may be used again. The txg in which they
-    /// became unused is committed by then. Otherwise a crash could lose the change that freed an
-    /// object of attributes, and keep a later change of names that uses the number.
-    pub(crate) fn reusable_from(&self) -> Txg {
-        self.volume.open_txg().next().next()
     }
 }

@@ -143,8 +143,6 @@ impl Filesystem {
         if value.is_some_and(|value| value.len() > XATTR_VALUE_BYTES_MAX) {
             return Err(FsError::AttributeTooLarge);
         }
-        // Before the draft takes its generation: a number that became unused later stays unused.
-        let now = self.volume.open_txg();
         let mut draft = self.draft();
         let mut locked = self.lock_for(&mut draft, number).await?;
         let (_, inode) = locked.inode()?;
@@ -163,15 +161,14 @@ impl Filesystem {
         let may_need_object = may_need_object && inode.area.encoded_bytes() + needed > Area::BYTES;
         let mut numbers = self.numbers.lock().await;
         let object = if may_need_object {
-            let found = numbers.find(number.0, now, self.reads()).await?;
-            Some(found)
+            Some(self.find_number(&mut numbers, number.0, &mut draft).await?)
         } else {
             None
         };
         let record = FileRecord::SetXattr { name, value, object };
         draft.apply(number, &record).await?;
         self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await?;
-        numbers.note(draft.number_changes(), self.reusable_from());
+        numbers.note(draft.number_changes(), self.volume.open_txg());
         Ok(())
     }
 

@@ -104,6 +104,15 @@ fn new_entries_of_a_set_group_id_directory_get_its_group() {
     assert_eq!((directory.gid, directory.permissions), (50, 0o2755));
     let below = create(&pool, directory.number, "g", &FILE);
     assert_eq!(below.gid, 50);
+    // Only root and members of the group can create a program that runs as the group.
+    for (name, uid, gid, bits) in
+        [("root", 0, 2, 0o2775), ("member", 1, 50, 0o2775), ("other", 1, 2, 0o775)]
+    {
+        let program = NewInode { permissions: 0o2775, uid, gid, ..FILE };
+        assert_eq!(create(&pool, parent, name, &program).permissions, bits, "{name}");
+    }
+    let locked = NewInode { permissions: 0o2765, ..FILE };
+    assert_eq!(create(&pool, parent, "no-program", &locked).permissions, 0o2765);
     let plain = create(&pool, ROOT, "f", &FILE);
     assert_eq!(plain.gid, 2);
 }

@@ -1,10 +1,10 @@
 //! Tests of single operations.
 
 use weir_base::ObjectId;
-use weir_dataset::ObjectChange;
+use weir_dataset::{ObjectChange, SnapshotId};
 use weir_format::OBJECTS_MAX;
-use weir_format::files::FileType;
-use weir_fs::{Finding, FsError, NewInode, NewKind, ROOT, RenameMode, SetAttributes};
+use weir_format::files::{FileType, TimeStamp};
+use weir_fs::{Filesystem, Finding, FsError, NewInode, NewKind, ROOT, RenameMode, SetAttributes};
 
 use crate::common::Pool;
 
@@ -144,6 +144,40 @@ fn renames_between_directories_keep_the_tree_whole() {
     let pool = pool.crash();
     assert_eq!(lookup(&pool, ROOT, "a").unwrap(), b);
     pool.check();
+}
+
+#[test]
+fn removed_directory_that_is_still_open_gets_no_entries() {
+    let pool = Pool::new(DISK_BYTES);
+    let directory = create(&pool, ROOT, "d", &DIRECTORY);
+    let file = create(&pool, ROOT, "f", &FILE);
+    pool.run(pool.files.open_inode(directory)).unwrap();
+    pool.run(pool.files.remove(ROOT, b"d", true)).unwrap();
+    for mode in [RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange] {
+        let renamed = pool.run(pool.files.rename((ROOT, b"f"), (directory, b"f"), mode));
+        assert!(matches!(renamed, Err(FsError::NotFound)), "{mode:?}: {renamed:?}");
+    }
+    let linked = pool.run(pool.files.link(file, directory, b"f"));
+    assert!(matches!(linked, Err(FsError::NotFound)), "{linked:?}");
+    let created = pool.run(pool.files.create_inode(directory, b"g", &FILE));
+    assert!(matches!(created, Err(FsError::NotFound)), "{created:?}");
+    let unnamed = pool.run(pool.files.create_unnamed(directory, &FILE));
+    assert!(matches!(unnamed, Err(FsError::NotFound)), "{unnamed:?}");
+    pool.run(pool.files.close(directory)).unwrap();
+    assert_eq!(lookup(&pool, ROOT, "f").unwrap(), file);
+    pool.check();
+}
+
+#[test]
+fn dataset_has_one_open_filesystem() {
+    let pool = Pool::new(DISK_BYTES);
+    let again = || pool.run(Filesystem::open(&pool.engine, "home", Box::new(TimeStamp::default)));
+    assert!(again().is_err_and(|error| error.to_string().contains("in use")));
+    let snapshot = SnapshotId::new("home", "s");
+    pool.run(pool.engine.create_snapshots(&[snapshot.clone()])).unwrap();
+    let back = pool.run(pool.engine.rollback(&snapshot, false));
+    assert!(back.is_err_and(|error| error.to_string().contains("in use")));
+    pool.reopen().check();
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn threads_change_the_same_names() {
             })
         };
         let threads: Vec<_> = (0..THREADS as u64).map(spawn).collect();
-        while !threads.iter().all(|thread| thread.is_finished()) {
+        while !threads.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             now(pool.engine.sync()).unwrap();
         }
     });

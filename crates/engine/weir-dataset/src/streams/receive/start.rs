@@ -86,6 +86,7 @@ impl Engine {
             Plan::Make(origin) => Ok((self.make_for(spec, origin, begin).await?, false)),
             Plan::GoOn(volume) => Ok((self.go_on(&volume, begin)?, false)),
             Plan::Update(volume, target, newer) => {
+                let _hold = volume.open_objects()?;
                 if let Some(newer) = &newer {
                     self.put_back(&volume, &target, newer, |_| {}).await?;
                 }
