@@ -16,7 +16,7 @@ use weir_api::{ApiError, Handle};
 use weir_base::names::PropertyOf;
 use weir_base::property::MOUNTPOINT;
 use weir_dataset::{Engine, PropertyTarget};
-use weir_fs::{FsError, Layout, ROOT, SetAttributes};
+use weir_fs::{FsError, Layout, NameCase, ROOT, SetAttributes};
 
 use crate::answer::errors::{api_error, internal};
 use crate::answer::names::{Of, split};
@@ -104,7 +104,8 @@ impl Handle<FilesystemCreate> for Manager {
         let _changes = self.changes.lock(pool).await;
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|error| internal("no random bytes", &error))?;
-        let layout = Layout { hash_key: u128::from_le_bytes(key), record_size };
+        let case = NameCase::Sensitive;
+        let layout = Layout { hash_key: u128::from_le_bytes(key), record_size, case };
         let (full, own) = (name.clone(), own.to_owned());
         let create = move |engine: Arc<Engine>| async move {
             let now = Box::new(weir_fuse::now);

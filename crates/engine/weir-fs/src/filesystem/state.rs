@@ -9,14 +9,14 @@ use tokio::sync::{Mutex, Notify};
 use weir_base::{ObjectId, Txg};
 use weir_dataset::{Engine, Volume};
 use weir_format::OBJECTS_MAX;
-use weir_format::files::{Stamp, TimeStamp};
+use weir_format::files::{Layout, Stamp, TimeStamp};
 
 use crate::directory::NameHash;
 use crate::draft::node::Draft;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
 use crate::inodes::{CachedInode, InodeCache};
-use crate::layout::{FIRST, Layout, ROOT};
+use crate::layout::{FIRST, ROOT};
 use crate::numbers::Numbers;
 use crate::policy::FreeingLimits;
 

@@ -10,13 +10,16 @@ use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, MemoryDevice};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
-use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, Layout, Now};
+use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, Layout, NameCase, Now};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 const MEMORY_BYTES: u64 = 32 << 20;
 
-pub(crate) const LAYOUT: Layout =
-    Layout { hash_key: 7, record_size: RecordSize::from_shift(3).expect("32 KiB") };
+pub(crate) const LAYOUT: Layout = Layout {
+    hash_key: 7,
+    record_size: RecordSize::from_shift(3).expect("32 KiB"),
+    case: NameCase::Sensitive,
+};
 
 /// Polls a future to completion. Commits while the future waits.
 pub(crate) fn run<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
