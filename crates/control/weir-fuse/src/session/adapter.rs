@@ -42,9 +42,13 @@ pub(crate) struct Adapter {
 /// The handle of all open files: weir-fs finds an open file by its inode.
 const HANDLE: FileHandle = FileHandle(0);
 
-fn entry(reply: ReplyEntry, found: Done<Attributes>) {
+fn entry(served: &Served, reply: ReplyEntry, found: Done<Attributes>) {
+    let names = served.name_cache();
     match found {
-        Ok(found) => reply.entry(&KERNEL_CACHE, &file_attr(&found), generation(&found)),
+        Ok(found) => {
+            let attr = file_attr(&found);
+            reply.entry_with_ttls(&KERNEL_CACHE, &names, &attr, generation(&found));
+        }
         Err(error) => reply.error(error),
     }
 }
@@ -91,7 +95,7 @@ impl Adapter {
         (parent, name): (INodeNo, &OsStr),
         kind: NewInode,
         creator: Creator,
-        answer: impl FnOnce(Done<Attributes>) + Send + 'static,
+        answer: impl FnOnce(&Served, Done<Attributes>) + Send + 'static,
     ) {
         let (parent, name) = (number(parent), name.as_bytes().to_vec());
         self.run(move |served| async move {
@@ -101,7 +105,8 @@ impl Adapter {
                 NewInode::Symlink(target) => NewKind::Symlink(target),
                 NewInode::Special(file_type, device) => NewKind::Special(*file_type, *device),
             };
-            answer(served.create(parent, &name, kind, creator).await);
+            let created = served.create(parent, &name, kind, creator).await;
+            answer(&served, created);
         });
     }
 
@@ -182,7 +187,8 @@ impl Filesystem for Adapter {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
         self.run(move |served| async move {
-            entry(reply, served.lookup(number(parent), &name).await);
+            let found = served.lookup(number(parent), &name).await;
+            entry(&served, reply, found);
         });
     }
 
@@ -247,7 +253,7 @@ impl Filesystem for Adapter {
             Some(file_type) => NewInode::Special(file_type, device.into()),
             None => return reply.error(Errno::EINVAL),
         };
-        let answer = |created| entry(reply, created);
+        let answer = |served: &Served, created| entry(served, reply, created);
         self.create_inode((parent, name), kind, creator(request, mode, umask), answer);
     }
 
@@ -260,7 +266,7 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let answer = |created| entry(reply, created);
+        let answer = |served: &Served, created| entry(served, reply, created);
         self.create_inode(
             (parent, name),
             NewInode::Directory,
@@ -278,7 +284,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let target = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
-        let answer = |created| entry(reply, created);
+        let answer = |served: &Served, created| entry(served, reply, created);
         self.create_inode((parent, name), target, creator(request, 0o777, 0), answer);
     }
 
@@ -302,7 +308,7 @@ impl Filesystem for Adapter {
             };
             match created.await {
                 Ok(found) => reply.created(
-                    &KERNEL_CACHE,
+                    &served.name_cache(),
                     &file_attr(&found),
                     generation(&found),
                     HANDLE,
@@ -354,7 +360,8 @@ impl Filesystem for Adapter {
     ) {
         let name = new_name.as_bytes().to_vec();
         self.run(move |served| async move {
-            entry(reply, served.link(number(inode), number(new_parent), &name).await);
+            let linked = served.link(number(inode), number(new_parent), &name).await;
+            entry(&served, reply, linked);
         });
     }
 
@@ -486,7 +493,7 @@ impl Filesystem for Adapter {
                 let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
                 let attr = file_attr(&found);
                 let offset = listed.offset;
-                Ok(reply.add(inode, offset, name, &KERNEL_CACHE, &attr, generation(&found)))
+                Ok(reply.add(inode, offset, name, &served.name_cache(), &attr, generation(&found)))
             });
             match filled.await {
                 Ok(()) => reply.ok(),

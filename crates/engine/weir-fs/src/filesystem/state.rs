@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, Notify};
 use weir_base::{ObjectId, Txg};
 use weir_dataset::{Engine, Volume};
 use weir_format::OBJECTS_MAX;
-use weir_format::files::{Layout, Stamp, TimeStamp};
+use weir_format::files::{Layout, NameCase, Stamp, TimeStamp};
 
 use crate::directory::NameHash;
 use crate::draft::node::Draft;
@@ -45,6 +45,11 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
+    /// Comparison of names.
+    pub fn case(&self) -> NameCase {
+        self.layout.case
+    }
+
     /// Number of inodes in memory.
     pub fn inodes_in_memory(&self) -> usize {
         self.inodes.count()

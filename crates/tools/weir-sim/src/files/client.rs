@@ -19,7 +19,7 @@ use super::access::Access;
 use super::book::Book;
 use super::content::{Content, Data, Inode, Keys};
 use super::expected::Expected;
-use super::names::draw;
+use super::names::{draw, respell};
 use crate::rng::Rng;
 
 pub(super) const FILE: NewInode<'static> =
@@ -193,7 +193,10 @@ impl Client {
 
     async fn rename(&mut self, files: &Filesystem) -> Result<(), FsError> {
         let (from, old) = (self.directory(), self.name());
-        let (to, new) = (self.directory(), self.name());
+        let (mut to, mut new) = (self.directory(), self.name());
+        if self.book(|book| book.folds) && self.rng.below(4) == 0 {
+            (to, new) = (from, respell(&mut self.rng, &old));
+        }
         let modes =
             [RenameMode::Replace, RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange];
         let mode = modes[self.rng.index(4)];

@@ -49,6 +49,15 @@ pub(super) fn draw(rng: &mut Rng, folds: bool) -> Vec<u8> {
     name
 }
 
+/// Draws a spelling of a name.
+pub(super) fn respell(rng: &mut Rng, name: &[u8]) -> Vec<u8> {
+    let mut name = first_spelling(name);
+    for spellings in SPELLINGS {
+        name = name.replace(spellings[0], spellings[rng.index(spellings.len())]);
+    }
+    name.into_bytes()
+}
+
 /// The first spelling of a name.
 fn first_spelling(name: &[u8]) -> String {
     let mut name = String::from_utf8_lossy(name).into_owned();
