@@ -15,6 +15,8 @@ use rustix::fs::{CWD, RenameFlags};
 use crate::common::{Dirs, GIB, Ran, Server, WEIR, code, run, text};
 use crate::mounts::{Place, on_fuse, with_weir};
 
+/// Exit code of a command line that the grammar refuses.
+const USAGE: i32 = 2;
 /// The Kelvin sign, of three bytes, which equals k.
 const KELVIN: &str = "\u{212a}";
 
@@ -195,7 +197,7 @@ fn comparison_of_names_is_chosen_at_the_creation_only() {
     server.weir("pool create tank disk-a").ok();
     server
         .weir("filesystem create tank/home --case purple")
-        .fails(code::INVALID, &["purple", "sensitive, insensitive"]);
+        .fails(USAGE, &["purple", "sensitive, insensitive"]);
     server.weir("filesystem create tank/plain").ok();
     server.weir("filesystem create tank/office --case insensitive").ok();
     server.weir("volume create tank/v 1GiB").ok();
