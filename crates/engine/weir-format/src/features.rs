@@ -126,3 +126,25 @@ fn check_known(set: &[Feature], known: u64, pool: Guid) -> Result<(), FormatErro
         Err(FormatError::Feature { what: "label", needs: feature.needs.as_str().into(), pool })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Weir without a feature prints the text of its flag.
+    #[test]
+    fn older_weir_names_the_feature_that_it_lacks() {
+        let mut features = Features::default();
+        features.add_folded_names();
+        features.add_objects();
+        features.add_folded_names();
+        let bits: Vec<u8> = features.incompatible.iter().map(|feature| feature.bit).collect();
+        assert_eq!(bits, [0, 1]);
+        assert!(features.has_objects() && features.has_folded_names());
+        assert_eq!(check_known(&features.incompatible, KNOWN_INCOMPATIBLE, Guid(1)), Ok(()));
+        let refused = check_known(&features.incompatible, 1 << OBJECTS, Guid(1)).unwrap_err();
+        let text = "lacks: case-insensitive filesystems; needs weir 0.3";
+        assert!(refused.to_string().ends_with(text), "{refused}");
+        assert!(features.incompatible.iter().all(|flag| flag.needs.len() <= NEEDS_BYTES_MAX));
+    }
+}

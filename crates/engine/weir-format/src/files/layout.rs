@@ -96,3 +96,45 @@ impl Layout {
         Self::decode(bytes).is_some_and(|layout| layout.case == NameCase::Insensitive)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(case: NameCase) -> Layout {
+        let record_size = RecordSize::from_shift(5).expect("128 KiB");
+        Layout { hash_key: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100, record_size, case }
+    }
+
+    /// Filesystems of older versions of Weir have exactly these bytes.
+    #[test]
+    fn case_sensitive_layout_keeps_its_bytes() {
+        let head = [2, 5, 0, 0, 0, 0, 0, 0];
+        let bytes: Vec<u8> = head.into_iter().chain(0..16).chain([0; 16]).collect();
+        assert_eq!(layout(NameCase::Sensitive).encode()[..], bytes);
+        let folded = layout(NameCase::Insensitive).encode();
+        assert_eq!(folded[..8], [3, 5, 1, 1, 16, 0, 0, 0]);
+        assert_eq!(folded[8..], bytes[8..]);
+    }
+
+    #[test]
+    fn any_other_byte_is_refused() {
+        for case in [NameCase::Sensitive, NameCase::Insensitive] {
+            let bytes = layout(case).encode();
+            assert_eq!(Layout::decode(&bytes), Some(layout(case)));
+            assert_eq!(Layout::folds_names(&bytes), case == NameCase::Insensitive);
+            // The record size and the key have other valid values.
+            for at in [0, 2, 3, 4, 5, 6, 7, 24, 39] {
+                for value in (0..=u8::MAX).filter(|value| *value != bytes[at]) {
+                    let mut other = bytes;
+                    other[at] = value;
+                    assert_eq!(Layout::decode(&other), None, "{value} at {at}");
+                    assert!(!Layout::folds_names(&other));
+                }
+            }
+            let mut other = bytes;
+            other[1] = 9;
+            assert_eq!(Layout::decode(&other), None, "no record size");
+        }
+    }
+}

@@ -52,13 +52,18 @@ pub struct StreamWriter {
 impl StreamWriter {
     /// Begins a stream and returns its first bytes.
     pub fn new(begin: &StreamBegin) -> (Self, Vec<u8>) {
-        let mut w = Writer::default();
-        w.bytes(&MAGIC);
         let version = match &begin.objects {
             None => STREAM_VERSION,
             Some(objects) if Layout::folds_names(&objects.layer) => FOLDED_STREAM_VERSION,
             Some(_) => OBJECT_STREAM_VERSION,
         };
+        Self::with_version(begin, version)
+    }
+
+    /// As [`Self::new`], with this version in the preamble.
+    pub(super) fn with_version(begin: &StreamBegin, version: u32) -> (Self, Vec<u8>) {
+        let mut w = Writer::default();
+        w.bytes(&MAGIC);
         w.u32(version);
         w.pad_to(PREAMBLE_BYTES);
         let mut bytes = w.0;
