@@ -39,6 +39,7 @@ mod memory;
 mod mount_copies;
 mod mount_rights;
 mod mounts;
+mod name_case;
 mod nbd_access;
 mod old_disks;
 mod properties;

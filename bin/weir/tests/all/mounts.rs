@@ -109,7 +109,7 @@ pub(crate) fn mounted(dirs: &Dirs) -> (Server, Place) {
 }
 
 /// Adds the directory of the program under test to the search path of a command.
-fn with_weir(mut command: Command) -> Command {
+pub(crate) fn with_weir(mut command: Command) -> Command {
     let folder = Path::new(WEIR).parent().unwrap().display();
     command.env("PATH", format!("{folder}:{}", path()));
     command

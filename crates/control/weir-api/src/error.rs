@@ -409,6 +409,10 @@ impl Error {
                 "the record size of a volume is fixed: create another volume with 'weir volume \
                  create --record-size', export both, and copy the data, for instance with nbdcopy"
             }
+            Self::PropertyReadOnly { name: "case" } | Self::NotInherited { name: "case", .. } => {
+                "the comparison of names is fixed: create another filesystem with 'weir filesystem \
+                 create --case', mount both, and copy the files"
+            }
             Self::NotInherited { name: "quota", .. } => "to have none: set quota=none",
             Self::NotInherited { settable: true, .. } => "to have none: set it to none",
             Self::PropertyReadOnly { .. } | Self::NotInherited { .. } | Self::Property { .. } => {

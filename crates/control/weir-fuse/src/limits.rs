@@ -23,7 +23,8 @@ pub(crate) const READ_BYTES_MAX: u32 = 32 << 20;
 pub(crate) const ONE_WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// Time for which the kernel may use attributes and names without a request. All changes of the
-/// files pass the mount, so the kernel knows every change, except of set-id bits (`cache_time`).
+/// files pass the mount, so the kernel knows every change, except of set-id bits (`cache_time`). For
+/// names in a case-insensitive filesystem the time is zero (`Served::name_cache`).
 pub(crate) const KERNEL_CACHE: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Maximum number of threads of a mount that read requests and perform them.

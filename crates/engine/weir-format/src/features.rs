@@ -16,11 +16,14 @@ use crate::error::FormatError;
 /// Incompatible flag: the pool may have datasets with many objects, that is records of kind 20 and
 /// 21, summaries with object numbers, and log records of objects.
 const OBJECTS: u8 = 0;
+/// Incompatible flag: the pool may have case-insensitive filesystems. The keys of their names depend
+/// on tables of Unicode that a Weir without the feature lacks.
+const FOLDED_NAMES: u8 = 1;
 
 /// Maximum length of a flag's text.
 const NEEDS_BYTES_MAX: usize = 64;
 /// Incompatible flags that this Weir handles, as bits.
-const KNOWN_INCOMPATIBLE: u64 = 1 << OBJECTS;
+const KNOWN_INCOMPATIBLE: u64 = 1 << OBJECTS | 1 << FOLDED_NAMES;
 /// Read-only compatible flags that this Weir handles, as bits.
 const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
 
@@ -47,16 +50,34 @@ pub struct Features {
 impl Features {
     /// Adds the flag of datasets with many objects.
     pub fn add_objects(&mut self) {
-        if self.incompatible.iter().all(|feature| feature.bit != OBJECTS) {
-            let needs = "needs weir 0.3".to_owned();
-            self.incompatible.push(Feature { bit: OBJECTS, needs });
+        self.add_incompatible(OBJECTS, "needs weir 0.3");
+    }
+
+    /// Adds the flag of case-insensitive filesystems.
+    pub fn add_folded_names(&mut self) {
+        let needs = "case-insensitive filesystems; needs weir 0.3";
+        self.add_incompatible(FOLDED_NAMES, needs);
+    }
+
+    fn add_incompatible(&mut self, bit: u8, needs: &str) {
+        if !self.has_incompatible(bit) {
+            self.incompatible.push(Feature { bit, needs: needs.to_owned() });
             self.incompatible.sort_by_key(|feature| feature.bit);
         }
     }
 
+    fn has_incompatible(&self, bit: u8) -> bool {
+        self.incompatible.iter().any(|feature| feature.bit == bit)
+    }
+
     /// True if the flag of datasets with many objects is set.
     pub fn has_objects(&self) -> bool {
-        self.incompatible.iter().any(|feature| feature.bit == OBJECTS)
+        self.has_incompatible(OBJECTS)
+    }
+
+    /// True if the flag of case-insensitive filesystems is set.
+    pub fn has_folded_names(&self) -> bool {
+        self.has_incompatible(FOLDED_NAMES)
     }
 
     /// Refuses a pool whose structures this Weir cannot write.
@@ -104,4 +125,26 @@ fn check_known(set: &[Feature], known: u64, pool: Guid) -> Result<(), FormatErro
     unknown.map_or(Ok(()), |feature| {
         Err(FormatError::Feature { what: "label", needs: feature.needs.as_str().into(), pool })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Weir without a feature prints the text of its flag.
+    #[test]
+    fn older_weir_names_the_feature_that_it_lacks() {
+        let mut features = Features::default();
+        features.add_folded_names();
+        features.add_objects();
+        features.add_folded_names();
+        let bits: Vec<u8> = features.incompatible.iter().map(|feature| feature.bit).collect();
+        assert_eq!(bits, [0, 1]);
+        assert!(features.has_objects() && features.has_folded_names());
+        assert_eq!(check_known(&features.incompatible, KNOWN_INCOMPATIBLE, Guid(1)), Ok(()));
+        let refused = check_known(&features.incompatible, 1 << OBJECTS, Guid(1)).unwrap_err();
+        let text = "lacks: case-insensitive filesystems; needs weir 0.3";
+        assert!(refused.to_string().ends_with(text), "{refused}");
+        assert!(features.incompatible.iter().all(|flag| flag.needs.len() <= NEEDS_BYTES_MAX));
+    }
 }

@@ -39,6 +39,10 @@ pub const STREAM_VERSION: u32 = 2;
 /// changes.
 pub const OBJECT_STREAM_VERSION: u32 = 3;
 
+/// Version of the stream of a case-insensitive filesystem. Its frames are those of version 3. A
+/// receiver without the tables of Unicode refuses it.
+pub const FOLDED_STREAM_VERSION: u32 = 4;
+
 /// Maximum payload of a frame: a receiver must buffer the whole frame before it can verify any byte
 /// of the frame. A writer ends a frame at 256 KiB, and the maximum leaves space for one record
 /// beyond that size.
@@ -68,12 +72,12 @@ pub const BEGIN_FIELDS: &[Field] = &[
     field(1, "flags", "1: `from` belongs to the volume from which this one was cloned"),
     field(1, "compression", "compression of the volume, encoded as in a dataset record"),
     field(8, "first_record", "first record of this stream; earlier ones precede it"),
-    field(8, "size_bytes", "size of the volume at the snapshot; version 3: the first object"),
-    field(1, "record_size", "log2 of a record's blocks, 0 to 8; version 3: 0"),
+    field(8, "size_bytes", "size of the volume at the snapshot; versions 3, 4: the first object"),
+    field(1, "record_size", "log2 of a record's blocks, 0 to 8; versions 3, 4: 0"),
     field(8, "created_unix_ms", "wall clock when the snapshot was taken"),
     field(0, "volume", "u16 length, UTF-8: name of the volume"),
     field(0, "snapshot", "u16 length, UTF-8: name of the snapshot without its volume"),
-    field(0, "layer", "version 3: 40 bytes of the layer above the engine"),
+    field(0, "layer", "versions 3 and 4: 40 bytes of the layer above the engine"),
 ];
 
 /// Fields of a changes frame, for the format documentation.
@@ -89,7 +93,7 @@ pub const END_FIELDS: &[Field] = &[
     field(8, "records", "records with data in this stream"),
     field(8, "stored_bytes", "space of these records"),
     field(8, "hole_records", "records in the holes of this stream"),
-    field(0, "objects", "version 3: u64 objects in use in this stream"),
+    field(0, "objects", "versions 3, 4: u64 objects in use in this stream"),
 ];
 
 /// Content of a begin frame.
@@ -199,8 +203,8 @@ pub enum StreamFault {
     Magic,
     /// The stream has another version.
     #[error(
-        "stream version {found}; this weir reads versions {STREAM_VERSION} and \
-             {OBJECT_STREAM_VERSION}"
+        "stream version {found}; this weir reads versions {STREAM_VERSION} to \
+             {FOLDED_STREAM_VERSION}"
     )]
     Version {
         /// Version in the preamble.

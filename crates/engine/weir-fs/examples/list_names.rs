@@ -7,19 +7,19 @@
 #![expect(clippy::print_stdout, reason = "the counts are the result")]
 
 use weir_base::ObjectId;
-use weir_format::files::{EntryList, FileType};
+use weir_format::files::{EntryList, FileType, NameCase};
 use weir_fs::directory::{Blocks, DirectoryError, DirectoryTree, NameHash};
 
 fn main() -> Result<(), DirectoryError> {
     let mut blocks = Blocks::new();
     let changes = DirectoryTree::create(&blocks, &EntryList::default()).into_changes();
     blocks.extend(changes.blocks);
-    let hash = NameHash::new(0x1234);
+    let hash = NameHash::new(0x1234, NameCase::Sensitive);
     for number in 0..10_000_u64 {
         let name = format!("file-{number}");
         let mut tree = DirectoryTree::open(&blocks)?;
-        let first = hash.key_of(name.as_bytes());
-        tree.insert(first, (ObjectId(16 + number), FileType::Regular, name.as_bytes()))?;
+        let search = hash.search(name.as_bytes()).expect("any bytes are a name");
+        tree.insert(&search, (ObjectId(16 + number), FileType::Regular, name.as_bytes()))?;
         let changes = tree.into_changes();
         blocks.extend(changes.blocks);
     }

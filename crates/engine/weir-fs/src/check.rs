@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_format::TreeRoot;
-use weir_format::files::{Area, EntryList, FileType, Inode, InodeState};
+use weir_format::files::{Area, EntryKey, EntryList, FileType, Inode, InodeState};
 
-use crate::directory::{Blocks, DirectoryError, Entry, check as check_tree};
+use crate::directory::{Blocks, DirectoryError, Entry, SearchName, check as check_tree};
 use crate::draft::charge::{Charge, UsageChanges};
 use crate::draft::data::blocks_of;
 use crate::draft::usage::read_usage;
@@ -152,9 +152,11 @@ impl Filesystem {
             check.found(number, format!("it has {has} entries instead of {expected}"));
         }
         let mut subdirectories = 0;
-        for Entry { key, inode, file_type, name } in entries {
-            if !key.has_hash_of(self.hash.key_of(&name)) {
-                check.found(number, "an entry has the key of another name");
+        let mut run = Vec::new();
+        for Entry { key, inode, file_type, name } in &entries {
+            let (inode, file_type) = (*inode, *file_type);
+            if let Some(what) = self.name_fault(*key, name, &mut run) {
+                check.found(number, what);
             }
             let Some(child) = check.inodes.get_mut(&inode) else {
                 check.found(number, format!("an entry names the unused inode {}", inode.0));
@@ -178,6 +180,27 @@ impl Filesystem {
         }
         check.inodes.get_mut(&number).expect("the caller has it").subdirectories = subdirectories;
         Ok(())
+    }
+
+    /// Describes the fault of an entry's name, if any. `run`: the names before it with the same hash,
+    /// because the entries come in the order of their keys.
+    fn name_fault<'e>(
+        &self,
+        key: EntryKey,
+        name: &'e [u8],
+        run: &mut Vec<SearchName<'e>>,
+    ) -> Option<&'static str> {
+        let Some(search) = self.hash.search(name) else {
+            return Some("the name of an entry is not UTF-8");
+        };
+        let first = search.first_key();
+        if !key.has_hash_of(first) {
+            return Some("an entry has the key of another name");
+        }
+        run.retain(|before| before.first_key() == first);
+        let is_twice = run.iter().any(|before| before.is_equal(name));
+        run.push(search);
+        is_twice.then_some("two entries have the same name")
     }
 
     /// Reads all entries of a directory. The inner error describes damage of the directory.

@@ -28,6 +28,9 @@ pub enum FsError {
     /// The directory has entries (ENOTEMPTY).
     #[error("the directory is not empty")]
     NotEmpty,
+    /// The name is not UTF-8, and the filesystem is case-insensitive (EILSEQ).
+    #[error("the file name is not UTF-8, and the filesystem is case-insensitive")]
+    NotUnicode,
     /// The name is longer than 255 bytes (ENAMETOOLONG).
     #[error("the file name is too long")]
     NameTooLong,

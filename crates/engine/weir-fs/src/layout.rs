@@ -1,10 +1,10 @@
-//! Layout of a filesystem in a dataset: the bytes in the dataset's directory entry, and the objects
-//! with a fixed number.
+//! Layout of a filesystem in a dataset: the objects with a fixed number, and limits.
 //!
-//! Invariant: a program opens a filesystem only if it knows the version of the layout.
+//! weir-format has the settings in the dataset's directory entry (`files::Layout`).
+//!
+//! Invariant: numbers below [`FIRST`] other than [`ROOT`] belong to no client.
 
-use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
-use weir_format::ObjectTable;
+use weir_base::{BLOCK_BYTES, ObjectId};
 
 /// Root directory.
 pub const ROOT: ObjectId = ObjectId(1);
@@ -35,39 +35,4 @@ pub(crate) fn mark_number(block: &mut [u8; BLOCK_BYTES], number: ObjectId, is_us
     let byte = block.get_mut((bit / 8) as usize).expect("a bit of this block");
     let mask = 1 << (bit % 8);
     *byte = if is_used { *byte | mask } else { *byte & !mask };
-}
-
-/// Version of the layout of the bytes in the dataset's directory entry.
-const VERSION: u8 = 2;
-
-/// Settings of a filesystem that are fixed at its creation and stored in the directory entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// Secret key of the hash of names.
-    pub hash_key: u128,
-    /// Maximum record size of files.
-    pub record_size: RecordSize,
-}
-
-impl Layout {
-    /// Encodes the settings: version (u8), record size (u8, log2 of blocks), 6 zeros, key (u128),
-    /// 16 zeros.
-    pub fn encode(&self) -> [u8; ObjectTable::LAYER_BYTES] {
-        let mut bytes = [0; ObjectTable::LAYER_BYTES];
-        let head = [VERSION, self.record_size.shift()];
-        let fields = head.into_iter().chain([0; 6]).chain(self.hash_key.to_le_bytes());
-        bytes.iter_mut().zip(fields).for_each(|(byte, value)| *byte = value);
-        bytes
-    }
-
-    /// Decodes the settings; `None` if the dataset has another layout.
-    pub fn decode(bytes: &[u8; ObjectTable::LAYER_BYTES]) -> Option<Self> {
-        let [VERSION, shift, 0, 0, 0, 0, 0, 0, rest @ ..] = bytes else { return None };
-        let (key, zeros) = rest.split_first_chunk()?;
-        if zeros.iter().any(|byte| *byte != 0) {
-            return None;
-        }
-        let record_size = RecordSize::from_shift(*shift)?;
-        Some(Self { hash_key: u128::from_le_bytes(*key), record_size })
-    }
 }

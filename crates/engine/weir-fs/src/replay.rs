@@ -6,13 +6,12 @@ use futures_util::future::LocalBoxFuture;
 use weir_base::ObjectId;
 use weir_dataset::{DatasetError, LoggedObjectRecord, ObjectLayer, ReplayTarget};
 use weir_format::ObjectTable;
-use weir_format::files::FileRecord;
+use weir_format::files::{FileRecord, Layout};
 
 use crate::directory::NameHash;
 use crate::draft::node::Draft;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
-use crate::layout::Layout;
 
 /// Replays the log records of filesystems.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +50,7 @@ async fn replay(target: ReplayTarget<'_>, record: LoggedObjectRecord<'_>) -> Res
     let layout = layout.ok_or_else(|| FsError::damaged(ObjectId(0), "unknown layout"))?;
     let (stamp, record) =
         FileRecord::decode(kind, payload).map_err(|error| FsError::of_inode(object, &error))?;
-    let hash = NameHash::new(layout.hash_key);
+    let hash = NameHash::of(&layout, target.bug());
     let mut draft = Draft::new(Reads::Replay(target), (&hash, layout), stamp);
     draft.apply(object, &record).await?;
     let usage = draft.usage_changes();

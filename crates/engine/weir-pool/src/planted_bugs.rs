@@ -145,6 +145,10 @@ pub enum PlantedBug {
     SeekIgnoresDirty,
     /// A record copy refers to the stored record although the open txg has replaced it.
     CopyIgnoresDirty,
+    /// A case-insensitive filesystem hashes and compares names without folding.
+    NamesNotFolded,
+    /// A rename to another spelling of the same name changes nothing.
+    OldSpellingKept,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
 }

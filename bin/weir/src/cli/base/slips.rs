@@ -66,8 +66,11 @@ fn of_tools(words: &[&str]) -> Option<Explained> {
             }
         }
         "fio" => fio(rest),
-        "dataset" | "datasets" | "filesystem" | "filesystems" | "fs" | "subvolume" => {
-            let message = "Weir has volumes, no filesystems";
+        "filesystems" | "subvolume" => {
+            said("filesystems have the command \"filesystem\"", &joined(&["filesystem"], rest))
+        }
+        "dataset" | "datasets" => {
+            let message = "a dataset is a volume or a filesystem";
             match rest {
                 ["create", name] => said(message, &["volume", "create", name, "10GiB"]),
                 ["destroy" | "delete" | "rm" | "remove", name, ..] => {
@@ -406,10 +409,13 @@ mod tests {
                  --target /mnt/f"
         }),
         ("fio job.fio", None, "fio jobs", "weir bench run -p job.fio --target FILE"),
-        ("dataset create tank/data", None, "Weir has volumes, no filesystems", {
+        ("dataset create tank/data", None, "a dataset is a volume or a filesystem", {
             "weir volume create tank/data 10GiB"
         }),
-        ("filesystem list", None, "no filesystems", "weir volume list"),
+        ("subvolume create tank/home", None, "filesystems have", {
+            "weir filesystem create tank/home"
+        }),
+        ("filesystems list", None, "filesystems have", "weir filesystem list"),
         ("backstores/block create vm2 tank/vm2", None, "a LUN needs no backstore", {
             "weir lun add TARGET tank/vm2"
         }),

@@ -5,11 +5,11 @@
 //!
 //! Invariant: each verb checks its arguments as far as possible, and then makes one call.
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use weir_api::ApiError;
 use weir_api::types::{
     Filesystem, FilesystemChange, FilesystemCreate, FilesystemDestroy, FilesystemRename,
-    ListFilesystems, Mount, Outcome, ShowFilesystem,
+    ListFilesystems, Mount, NameCase, Outcome, ShowFilesystem,
 };
 use weir_base::{ErrorKind, names, size};
 
@@ -38,6 +38,10 @@ pub(crate) enum FilesystemVerb {
             allow_hyphen_values = true
         )]
         record_size: String,
+        /// Comparison of names; insensitive: names are UTF-8, and names that differ only in case or
+        /// Unicode normalization are equal; cannot be changed later
+        #[arg(long, value_name = "CASE", value_enum, default_value = "sensitive")]
+        case: Case,
         /// Set a property, such as quota=100GiB; weir set --help lists the properties
         #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
         properties: Vec<String>,
@@ -78,15 +82,32 @@ pub(crate) enum FilesystemVerb {
     },
 }
 
+/// Comparison of names, as an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    Sensitive,
+    Insensitive,
+}
+
+impl From<Case> for NameCase {
+    fn from(case: Case) -> Self {
+        match case {
+            Case::Sensitive => Self::Sensitive,
+            Case::Insensitive => Self::Insensitive,
+        }
+    }
+}
+
 const NOUN: &str = "filesystem";
 
 pub(crate) fn run(verb: FilesystemVerb, session: &Session) -> Result<(), ApiError> {
     match verb {
-        FilesystemVerb::Create { name, record_size, properties } => {
+        FilesystemVerb::Create { name, record_size, case, properties } => {
             check_name(session, NOUN, &name)?;
             let record_bytes = record_bytes(&record_size, &record_size)?;
             let properties = property::values(&properties)?;
-            let request = FilesystemCreate { name, record_bytes, properties };
+            let case = NameCase::from(case);
+            let request = FilesystemCreate { name, record_bytes, case, properties };
             let change = session.call(request)?;
             changed(session, &change)?;
             let name = &change.filesystem.name;
@@ -172,6 +193,7 @@ fn show(filesystem: &Filesystem) -> String {
     let mut lines = vec![
         ("filesystem", filesystem.name.clone()),
         ("record", human(filesystem.record_bytes)),
+        ("case", filesystem.case.name().to_owned()),
         ("compression", filesystem.compression.name().to_owned()),
         ("dedupe", on(filesystem.dedupe)),
         ("data", human(filesystem.used_bytes)),

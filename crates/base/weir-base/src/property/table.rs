@@ -295,6 +295,12 @@ pub static TABLE: &[&Property] = &[
         &[VOLUME, SNAPSHOT],
         "unit of checksums, compression and storage; fixed when a volume is created",
     ),
+    &shown(
+        "case",
+        Kind::Word,
+        &[VOLUME, SNAPSHOT],
+        "sensitive or insensitive: the names in a filesystem; fixed when it is created",
+    ),
     QUOTA.row,
     RESERVATION.row,
     REFRESERVATION.row,

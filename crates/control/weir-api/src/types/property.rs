@@ -397,6 +397,7 @@ mod tests {
             ("colour", "on", "there are type,"),
             ("used", "1", "is read-only"),
             ("record_size", "64K", "is read-only"),
+            ("case", "insensitive", "is read-only"),
             ("quota", "auto", "a size, or none"),
             ("quota", "-1", "a size, or none"),
             ("readonly", "yes", "on, off"),
@@ -450,6 +451,7 @@ mod tests {
             ("tank/a", "quota", "set quota=none"),
             ("tank/a", "used", "cannot be set"),
             ("tank/a", "record_size", "--record-size"),
+            ("tank/a", "case", "filesystem create --case"),
             ("tank/a", "comprssion", "compression"),
             ("tank/a@m", "compression", "snapshot"),
         ] {

@@ -4,13 +4,15 @@
 //! inodes in memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuser::{Errno, INodeNo};
 use weir_base::{BLOCK_BYTES, ObjectId};
 use weir_dataset::{Engine, Volume};
-use weir_fs::{Filesystem, FsError, Statistics};
+use weir_fs::{Filesystem, FsError, NameCase, Statistics};
 
 use crate::errno::errno;
+use crate::limits::KERNEL_CACHE;
 use crate::operations::opens::Opens;
 
 /// Maximum length of a name (statvfs(3)).
@@ -54,6 +56,15 @@ pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {
 }
 
 impl Served {
+    /// Time for which the kernel may use a name without a request. The kernel compares names byte
+    /// for byte: after a change by one spelling of a name, it keeps the entries of the others.
+    pub(crate) fn name_cache(&self) -> Duration {
+        match self.files.case() {
+            NameCase::Sensitive => KERNEL_CACHE,
+            NameCase::Insensitive => Duration::ZERO,
+        }
+    }
+
     /// Returns the space of the filesystem for statvfs(3). The size is the space that the data
     /// uses, plus the available space.
     pub(crate) async fn space(&self) -> Done<Space> {

@@ -47,9 +47,13 @@ fn user_of(handle: FileHandle) -> u32 {
     handle.0 as u32
 }
 
-fn entry(reply: ReplyEntry, found: Done<Attributes>) {
+fn entry(served: &Served, reply: ReplyEntry, found: Done<Attributes>) {
+    let names = served.name_cache();
     match found {
-        Ok(found) => reply.entry(&cache_time(&found), &file_attr(&found), generation(&found)),
+        Ok(found) => {
+            let (attr, time) = (file_attr(&found), cache_time(&found));
+            reply.entry_with_ttls(&time, &names, &attr, generation(&found));
+        }
         Err(error) => reply.error(error),
     }
 }
@@ -107,7 +111,7 @@ impl Adapter {
         (parent, name): (INodeNo, &OsStr),
         kind: NewInode,
         creator: Creator,
-        answer: impl FnOnce(Done<Attributes>) + Send + 'static,
+        answer: impl FnOnce(&Served, Done<Attributes>) + Send + 'static,
     ) {
         let (parent, name) = (number(parent), name.as_bytes().to_vec());
         self.run(move |served| async move {
@@ -117,7 +121,8 @@ impl Adapter {
                 NewInode::Symlink(target) => NewKind::Symlink(target),
                 NewInode::Special(file_type, device) => NewKind::Special(*file_type, *device),
             };
-            answer(served.create(parent, &name, kind, creator).await);
+            let created = served.create(parent, &name, kind, creator).await;
+            answer(&served, created);
         });
     }
 
@@ -199,7 +204,8 @@ impl Filesystem for Adapter {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
         self.run(move |served| async move {
-            entry(reply, served.lookup(number(parent), &name).await);
+            let found = served.lookup(number(parent), &name).await;
+            entry(&served, reply, found);
         });
     }
 
@@ -264,7 +270,7 @@ impl Filesystem for Adapter {
             Some(file_type) => NewInode::Special(file_type, device.into()),
             None => return reply.error(Errno::EINVAL),
         };
-        let answer = |created| entry(reply, created);
+        let answer = |served: &Served, created| entry(served, reply, created);
         self.create_inode((parent, name), kind, creator(request, mode, umask), answer);
     }
 
@@ -277,7 +283,7 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let answer = |created| entry(reply, created);
+        let answer = |served: &Served, created| entry(served, reply, created);
         self.create_inode(
             (parent, name),
             NewInode::Directory,
@@ -295,7 +301,7 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let target = NewInode::Symlink(target.as_os_str().as_bytes().to_vec());
-        let answer = |created| entry(reply, created);
+        let answer = |served: &Served, created| entry(served, reply, created);
         self.create_inode((parent, name), target, creator(request, 0o777, 0), answer);
     }
 
@@ -319,7 +325,7 @@ impl Filesystem for Adapter {
             };
             match created.await {
                 Ok(found) => reply.created(
-                    &cache_time(&found),
+                    &served.name_cache().min(cache_time(&found)),
                     &file_attr(&found),
                     generation(&found),
                     handle_of(creator.uid),
@@ -371,7 +377,8 @@ impl Filesystem for Adapter {
     ) {
         let name = new_name.as_bytes().to_vec();
         self.run(move |served| async move {
-            entry(reply, served.link(number(inode), number(new_parent), &name).await);
+            let linked = served.link(number(inode), number(new_parent), &name).await;
+            entry(&served, reply, linked);
         });
     }
 
@@ -506,8 +513,9 @@ impl Filesystem for Adapter {
                     return Ok(false);
                 };
                 let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
-                let (attr, time) = (file_attr(&found), cache_time(&found));
-                Ok(reply.add(inode, listed.offset, name, &time, &attr, generation(&found)))
+                let (attr, offset) = (file_attr(&found), listed.offset);
+                let time = served.name_cache().min(cache_time(&found));
+                Ok(reply.add(inode, offset, name, &time, &attr, generation(&found)))
             });
             match filled.await {
                 Ok(()) => reply.ok(),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use weir_api::types::{
     DatasetKind, Filesystem, FilesystemChange, FilesystemCreate, FilesystemDestroy, FilesystemList,
-    FilesystemRename, ListFilesystems, Outcome, Removed, ShowFilesystem, Volume, VolumeDestroy,
-    VolumeRename, record_size,
+    FilesystemRename, ListFilesystems, NameCase, Outcome, Removed, ShowFilesystem, Volume,
+    VolumeDestroy, VolumeRename, record_size,
 };
 use weir_api::{ApiError, Handle};
 use weir_base::names::PropertyOf;
@@ -39,7 +39,9 @@ pub(crate) fn mountpoint(engine: &Engine, own: &str) -> Option<String> {
 
 impl Manager {
     /// Returns a filesystem from its dataset.
-    fn filesystem(&self, engine: &Engine, dataset: Volume, record_bytes: u64) -> Filesystem {
+    fn filesystem(&self, engine: &Engine, dataset: Volume, layout: Option<Layout>) -> Filesystem {
+        let record_bytes = layout.map_or(0, |layout| layout.record_size.bytes() as u64);
+        let case = layout.as_ref().map_or_else(NameCase::default, name_case);
         let own = dataset.name.split_once('/').map_or("", |(_, own)| own);
         let mountpoint = mountpoint(engine, own);
         let mounts = self.mounts.of(Of::Volume(&dataset.name));
@@ -47,6 +49,7 @@ impl Manager {
         Filesystem {
             name,
             record_bytes,
+            case,
             compression,
             used_bytes,
             stored_bytes,
@@ -66,16 +69,28 @@ impl Manager {
         let dataset = self.dataset_of_kind(full, DatasetKind::Filesystem)?;
         let (pool, own) = split(full)?;
         let engine = &self.pool(pool)?.engine;
-        let record_bytes = largest_record(engine, own);
-        Ok(self.filesystem(engine, dataset, record_bytes))
+        let layout = layout(engine, own);
+        Ok(self.filesystem(engine, dataset, layout))
     }
 }
 
-/// Returns the largest record size of a filesystem.
-fn largest_record(engine: &Engine, own: &str) -> u64 {
-    let layer = engine.volume(own).ok().and_then(|volume| volume.object_layer());
-    let layout = layer.and_then(|layer| Layout::decode(&layer));
-    layout.map_or(0, |layout| layout.record_size.bytes() as u64)
+/// Returns the settings of a filesystem that are fixed at its creation; `None` if a newer Weir
+/// created it.
+fn layout(engine: &Engine, own: &str) -> Option<Layout> {
+    engine.volume(own).ok().and_then(|volume| layout_of(&volume))
+}
+
+/// As [`layout`], for an open dataset.
+pub(crate) fn layout_of(volume: &weir_dataset::Volume) -> Option<Layout> {
+    Layout::decode(&volume.object_layer()?)
+}
+
+/// Returns the comparison of names in a filesystem.
+pub(crate) fn name_case(layout: &Layout) -> NameCase {
+    match layout.case {
+        weir_fs::NameCase::Sensitive => NameCase::Sensitive,
+        weir_fs::NameCase::Insensitive => NameCase::Insensitive,
+    }
 }
 
 /// Gives the root directory of a new filesystem to the user of a server without root. No other user
@@ -97,14 +112,18 @@ impl Handle<FilesystemCreate> for Manager {
     /// # Errors
     /// `Exists` if a filesystem or volume of this name exists.
     async fn handle(&self, request: FilesystemCreate) -> Result<FilesystemChange, ApiError> {
-        let FilesystemCreate { name, record_bytes, properties } = request;
+        let FilesystemCreate { name, record_bytes, case, properties } = request;
         let (changes, _) = property_calls::changes(&properties, PropertyOf::Volume)?;
         let record_size = record_size(record_bytes)?;
         let (pool, own) = split(&name)?;
         let _changes = self.changes.lock(pool).await;
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|error| internal("no random bytes", &error))?;
-        let layout = Layout { hash_key: u128::from_le_bytes(key), record_size };
+        let case = match case {
+            NameCase::Sensitive => weir_fs::NameCase::Sensitive,
+            NameCase::Insensitive => weir_fs::NameCase::Insensitive,
+        };
+        let layout = Layout { hash_key: u128::from_le_bytes(key), record_size, case };
         let (full, own) = (name.clone(), own.to_owned());
         let create = move |engine: Arc<Engine>| async move {
             let now = Box::new(weir_fuse::now);
@@ -124,8 +143,8 @@ impl Handle<ListFilesystems> for Manager {
         let mut filesystems = Vec::new();
         let each = |engine: &Engine, dataset: Volume| {
             let own = dataset.name.split_once('/').map_or("", |(_, own)| own).to_owned();
-            let record_bytes = largest_record(engine, &own);
-            filesystems.push(self.filesystem(engine, dataset, record_bytes));
+            let layout = layout(engine, &own);
+            filesystems.push(self.filesystem(engine, dataset, layout));
         };
         self.each_dataset(call.pool.as_deref(), DatasetKind::Filesystem, each)?;
         filesystems.sort_by(|a, b| a.name.cmp(&b.name));

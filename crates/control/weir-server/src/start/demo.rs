@@ -9,8 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_api::types::{
-    ExportCreate, FilesystemCreate, FilesystemMount, ListMounts, PoolCreate, PropertyValues,
-    Protocol, ShowFilesystem, ShowPool, ShowVolume, VdevKind, VdevRole, VdevSpec, VolumeCreate,
+    ExportCreate, FilesystemCreate, FilesystemMount, ListMounts, NameCase, PoolCreate,
+    PropertyValues, Protocol, ShowFilesystem, ShowPool, ShowVolume, VdevKind, VdevRole, VdevSpec,
+    VolumeCreate,
 };
 use weir_api::{ApiError, Handle as _};
 use weir_base::BLOCK_BYTES;
@@ -78,7 +79,8 @@ async fn mount(manager: &Manager, at: &Path) -> Result<PathBuf, ApiError> {
     let name = FILESYSTEM.to_owned();
     if manager.handle(ShowFilesystem { name: name.clone() }).await.is_err() {
         let (record_bytes, properties) = (FILE_RECORD_BYTES, PropertyValues::default());
-        let filesystem = FilesystemCreate { name: name.clone(), record_bytes, properties };
+        let (name, case) = (name.clone(), NameCase::Sensitive);
+        let filesystem = FilesystemCreate { name, record_bytes, case, properties };
         manager.handle(filesystem).await?;
     }
     let mounts = manager.handle(ListMounts {}).await?.mounts;

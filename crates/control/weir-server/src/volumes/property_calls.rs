@@ -16,8 +16,8 @@ use weir_api::types::{
     is_user_property, record_size,
 };
 use weir_api::{ApiError, Handle};
+use weir_base::ErrorKind;
 use weir_base::names::{self, PropertyOf};
-use weir_base::{ErrorKind, RecordSize};
 use weir_dataset::{
     Engine, PropertiesOf, PropertyChange as Change, PropertyTarget, SnapshotId, SnapshotInfo,
     VolumeSize,
@@ -27,6 +27,7 @@ use crate::answer::errors::{api_error, not_found, outcome};
 use crate::answer::names::{Of, hexadecimal, split};
 use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
+use crate::filesystems::filesystem_calls::{layout_of, name_case};
 use crate::state::server::{Entry, Manager};
 use crate::volumes::kinds;
 
@@ -212,9 +213,22 @@ fn of_volume(volume: &Volume, guid: u64, spec: &PropertySpec) -> String {
     bytes.to_string()
 }
 
-fn of_snapshot(pool: &str, info: &SnapshotInfo, record: RecordSize, spec: &PropertySpec) -> String {
+/// Returns the value of `case`; a volume has none.
+fn case_of(volume: &weir_dataset::Volume) -> &'static str {
+    layout_of(volume).map_or("-", |layout| name_case(&layout).name())
+}
+
+/// Returns a read-only property of a snapshot. `volume`: the dataset of the snapshot, which has the
+/// same record size and comparison of names.
+fn of_snapshot(
+    pool: &str,
+    info: &SnapshotInfo,
+    volume: &weir_dataset::Volume,
+    spec: &PropertySpec,
+) -> String {
     let bytes = match spec.name {
         "type" => return "snapshot".to_owned(),
+        "case" => return case_of(volume).to_owned(),
         "guid" => return info.guid.to_string(),
         "clones" if info.clones.is_empty() => return "-".to_owned(),
         "clones" => {
@@ -223,7 +237,7 @@ fn of_snapshot(pool: &str, info: &SnapshotInfo, record: RecordSize, spec: &Prope
         }
         "creation" => info.created_unix_ms / 1000,
         "size" => info.size_bytes,
-        "record_size" => record.bytes() as u64,
+        "record_size" => volume.record_size().bytes() as u64,
         "used" => info.used_bytes,
         "referenced" => info.referenced_bytes,
         "written" => info.written_bytes,
@@ -283,16 +297,18 @@ impl Manager {
                 let guid = volume.guid();
                 let exports = self.exports_of(Of::Dataset(full));
                 let shown = pool_status::volume(engine, &volume, exports);
-                Ok(teller.some(PropertyOf::Volume, wanted, |spec| of_volume(&shown, guid, spec)))
+                let fixed = |spec: &PropertySpec| match spec.name {
+                    "case" => case_of(&volume).to_owned(),
+                    _ => of_volume(&shown, guid, spec),
+                };
+                Ok(teller.some(PropertyOf::Volume, wanted, fixed))
             }
             PropertyTarget::Snapshot(id) => {
                 teller.above.extend([format!("{pool}/{}", id.volume), pool.to_owned()]);
                 let mut infos = self.snapshot_infos(&open, vec![id]).await?;
                 let (own, info) = infos.pop().ok_or_else(|| not_found("snapshot", full))?;
-                // A snapshot has the record size of its volume.
                 let volume = engine.volume(&own).map_err(|error| api_error(&error))?;
-                let record = volume.record_size();
-                let fixed = |spec: &PropertySpec| of_snapshot(pool, &info, record, spec);
+                let fixed = |spec: &PropertySpec| of_snapshot(pool, &info, &volume, spec);
                 Ok(teller.some(PropertyOf::Snapshot, wanted, fixed))
             }
         }

@@ -11,6 +11,7 @@ use weir_base::limits::VOLUME_BYTES_MAX;
 use weir_base::property::{COMPRESSION, DEDUPE};
 use weir_base::size::Human;
 use weir_base::{BLOCK_BYTES, DatasetId, RecordSize};
+use weir_format::files::Layout;
 use weir_format::{
     Compression, DatasetKind, DatasetRecord, DatasetState, Descent, ObjectTable, Properties,
     TreeRoot,
@@ -134,7 +135,7 @@ impl Engine {
             return Err(DatasetError::Exists { name: self.full_name(name) });
         }
         self.refuse_too_many(1)?;
-        self.core.pool.require_objects().await?;
+        self.core.pool.require_objects(Layout::folds_names(&layer)).await?;
         let record = self.empty_record(self.new_dataset(), name, size, properties);
         let objects = Some(ObjectTable { freed_object: 0, layer });
         let record = DatasetRecord { objects, ..record };

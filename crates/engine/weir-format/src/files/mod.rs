@@ -8,6 +8,7 @@
 mod acl;
 mod directory;
 mod inode;
+mod layout;
 mod log;
 mod usage;
 mod xattrs;
@@ -18,6 +19,7 @@ pub use directory::{
     EntryList, FileType, NAME_BYTES_MAX,
 };
 pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};
+pub use layout::{Layout, NameCase, UNICODE_VERSION};
 pub use log::{
     AttributeChanges, Fate, FileRecord, NamedEntry, Stamp, TARGET_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
 };

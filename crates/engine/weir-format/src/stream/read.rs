@@ -12,14 +12,15 @@ use weir_base::{ObjectId, RecordSize};
 use super::change::{WHAT, read_change};
 use super::objects::{Cursor, StreamObjects};
 use super::{
-    CHECKSUM_BYTES, Chain, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES, KIND_END,
-    KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin,
+    CHECKSUM_BYTES, Chain, FOLDED_STREAM_VERSION, FRAME_BYTES_MAX, HEADER_BYTES, KIND_BEGIN,
+    KIND_CHANGES, KIND_END, KIND_OBJECTS, MAGIC, PREAMBLE_BYTES, STREAM_VERSION, StreamBegin,
     StreamChange, StreamChanges, StreamCounts, StreamError, StreamFault, StreamFrame,
 };
 use crate::bytes::Reader;
 use crate::compression::compression_of_code;
 use crate::dataset::ObjectTable;
 use crate::error::FormatError;
+use crate::files::Layout;
 use crate::node::TreeRoot;
 use crate::object_slot::OBJECTS_MAX;
 
@@ -146,7 +147,7 @@ impl StreamReader {
             let mut r = Reader::new(WHAT, &preamble);
             r.take(MAGIC.len())?;
             let found = r.u32()?;
-            if !matches!(found, STREAM_VERSION | OBJECT_STREAM_VERSION) {
+            if !(STREAM_VERSION..=FOLDED_STREAM_VERSION).contains(&found) {
                 return Err(StreamFault::Version { found });
             }
             self.version = found;
@@ -194,7 +195,7 @@ impl StreamReader {
     fn decode(&mut self, kind: u8, payload: Vec<u8>) -> Result<StreamFrame, StreamFault> {
         match (kind, self.expect) {
             (KIND_BEGIN, Expect::Begin) => {
-                let begin = begin(&payload, self.version == OBJECT_STREAM_VERSION)?;
+                let begin = begin(&payload, self.version)?;
                 self.next = begin.first_record;
                 self.records = begin.record_size.records_in(begin.size_bytes);
                 self.record_size = begin.record_size;
@@ -247,8 +248,9 @@ fn nothing_left(r: &mut Reader<'_>) -> Result<(), FormatError> {
     if r.left() == 0 { Ok(()) } else { Err(r.bad("length", r.left() as u64)) }
 }
 
-/// Decodes a begin frame. `has_objects`: the stream is of a dataset with many objects.
-fn begin(payload: &[u8], has_objects: bool) -> Result<StreamBegin, StreamFault> {
+/// Decodes a begin frame of a stream of this version.
+fn begin(payload: &[u8], version: u32) -> Result<StreamBegin, StreamFault> {
+    let has_objects = version != STREAM_VERSION;
     let mut r = Reader::new(WHAT, payload);
     let (to, from) = (r.u64()?, r.u64()?);
     let is_clone = match r.u8()? {
@@ -292,6 +294,9 @@ fn begin(payload: &[u8], has_objects: bool) -> Result<StreamBegin, StreamFault> 
     let objects = if has_objects {
         let layer = r.take(ObjectTable::LAYER_BYTES)?;
         let layer = *layer.first_chunk().expect("took exactly these bytes");
+        if Layout::folds_names(&layer) != (version == FOLDED_STREAM_VERSION) {
+            return Err(r.bad("layer", version).into());
+        }
         Some(StreamObjects { first: ObjectId(first_object), layer })
     } else {
         None

@@ -10,12 +10,13 @@ use weir_base::{ObjectId, RecordSize};
 
 use super::objects::{Cursor, write_object, write_unused};
 use super::{
-    CODE_HOLE, Chain, FRAME_BYTES_MAX, FRAME_BYTES_WANTED, HEADER_BYTES, KIND_BEGIN, KIND_CHANGES,
-    KIND_END, KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES, STREAM_VERSION,
-    StreamBegin, StreamCounts,
+    CODE_HOLE, Chain, FOLDED_STREAM_VERSION, FRAME_BYTES_MAX, FRAME_BYTES_WANTED, HEADER_BYTES,
+    KIND_BEGIN, KIND_CHANGES, KIND_END, KIND_OBJECTS, MAGIC, OBJECT_STREAM_VERSION, PREAMBLE_BYTES,
+    STREAM_VERSION, StreamBegin, StreamCounts,
 };
 use crate::bytes::Writer;
 use crate::compression::Codec;
+use crate::files::Layout;
 use crate::layout::PACK_BYTES;
 use crate::object_slot::ObjectSlot;
 
@@ -51,9 +52,18 @@ pub struct StreamWriter {
 impl StreamWriter {
     /// Begins a stream and returns its first bytes.
     pub fn new(begin: &StreamBegin) -> (Self, Vec<u8>) {
+        let version = match &begin.objects {
+            None => STREAM_VERSION,
+            Some(objects) if Layout::folds_names(&objects.layer) => FOLDED_STREAM_VERSION,
+            Some(_) => OBJECT_STREAM_VERSION,
+        };
+        Self::with_version(begin, version)
+    }
+
+    /// As [`Self::new`], with this version in the preamble.
+    pub(super) fn with_version(begin: &StreamBegin, version: u32) -> (Self, Vec<u8>) {
         let mut w = Writer::default();
         w.bytes(&MAGIC);
-        let version = if begin.objects.is_some() { OBJECT_STREAM_VERSION } else { STREAM_VERSION };
         w.u32(version);
         w.pad_to(PREAMBLE_BYTES);
         let mut bytes = w.0;

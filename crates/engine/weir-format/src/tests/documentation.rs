@@ -70,6 +70,7 @@ fn format_documentation_is_up_to_date() {
         ("Intent log batch header", log::HEADER_FIELDS),
         ("Intent log record", log::RECORD_FIELDS),
         ("Stamp at the end of each 512-byte sector of a log batch", log::STAMP_FIELDS),
+        ("Filesystem: the bytes in the dataset record of a filesystem", files::Layout::FIELDS),
         ("Filesystem: inode, the body of an object slot", files::Inode::FIELDS),
         ("Filesystem: directory block", files::DirectoryBlock::FIELDS),
         ("Filesystem: directory entry", files::DirectoryEntry::FIELDS),
@@ -102,6 +103,7 @@ fn field_tables_add_up() {
     assert_eq!(sum(files::Inode::FIELDS), ObjectSlot::BODY_BYTES);
     assert_eq!(sum(files::DirectoryBlock::FIELDS), BLOCK_BYTES);
     assert_eq!(sum(files::DirectoryEntry::FIELDS), files::DirectoryEntry::HEAD_BYTES);
+    assert_eq!(sum(files::Layout::FIELDS), ObjectTable::LAYER_BYTES);
     assert_eq!(sum(log::HEADER_FIELDS), log::HEADER_BYTES);
     assert_eq!(sum(log::RECORD_FIELDS), log::RECORD_BYTES);
     assert_eq!(sum(log::STAMP_FIELDS), log::STAMP_BYTES);

@@ -1,10 +1,11 @@
-//! Directory trees against a model: random names, missing blocks, damaged blocks.
+//! Directory trees against a model: random names in several spellings, missing blocks, damaged
+//! blocks.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_base::{BLOCK_BYTES, ObjectId};
-use weir_format::files::{EntryKey, EntryList, FileType};
+use weir_format::files::{DirectoryEntry, EntryKey, EntryList, FileType, NameCase};
 
 use super::*;
 
@@ -67,9 +68,10 @@ impl Model {
         }
     }
 
-    fn first_key(&self, name: &[u8]) -> EntryKey {
-        let key = NameHash::new(7).key_of(name).number();
-        EntryKey::of_hash((key % self.hashes).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    fn search<'n>(&self, name: &'n [u8]) -> SearchName<'n> {
+        let search = NameHash::new(7, NameCase::Insensitive).search(name).unwrap();
+        let hash = search.first_key().number() % self.hashes;
+        search.with_hash(EntryKey::of_hash(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     fn store(&mut self, changes: TreeChanges) {
@@ -85,18 +87,20 @@ impl Model {
     }
 
     fn insert(&mut self, name: &[u8]) {
-        let (first, inode) = (self.first_key(name), self.rng.u64(1..1 << 46));
+        let inode = self.rng.u64(1..1 << 46);
+        let search = self.search(name);
+        let first = search.first_key();
         let of = (ObjectId(inode), FileType::Regular, name);
         let run = self.entries.range(first..).take_while(|(key, _)| key.has_hash_of(first));
         let run: Vec<_> = run.map(|(key, (_, name))| (*key, name.clone())).collect();
-        let expected = if run.iter().any(|(_, own)| own == name) {
+        let expected = if run.iter().any(|(_, own)| fold(own) == fold(name)) {
             Err(DirectoryError::Exists)
         } else {
             let free = std::iter::successors(Some(first), |key| key.next_of_hash());
             let mut free = free.filter(|key| !run.iter().any(|(taken, _)| taken == key));
             free.next().ok_or(DirectoryError::Full)
         };
-        let done = self.run(|tree| tree.insert(first, of));
+        let done = self.run(|tree| tree.insert(&search, of));
         match done {
             Ok((key, changes)) => {
                 assert_eq!(expected, Ok(key));
@@ -125,13 +129,51 @@ impl Model {
     fn look_up(&mut self) {
         let Some(key) = self.some_key() else { return };
         let (inode, name) = self.entries[&key].clone();
-        let first = self.first_key(&name);
-        let (found, changes) = self.run(|tree| tree.find(first, &name)).unwrap();
+        let other = self.other_spelling(&name);
+        let search = self.search(&other);
+        let (found, changes) = self.run(|tree| tree.find(&search)).unwrap();
         let found = found.unwrap();
         assert_eq!((found.key, found.inode.0, &*found.name), (key, inode, &name[..]));
         assert_eq!(changes, TreeChanges::default());
-        let (found, _) = self.run(|tree| tree.find(first, b"A")).unwrap();
-        assert_eq!(found, None, "names have lower-case letters");
+        let absent = self.search(b"~").with_hash(search.first_key());
+        let (found, _) = self.run(|tree| tree.find(&absent)).unwrap();
+        assert_eq!(found, None, "names have only letters");
+    }
+
+    /// Another spelling of a name, often of another length: the Kelvin sign has three bytes.
+    fn other_spelling(&mut self, name: &[u8]) -> Vec<u8> {
+        let mut free = 255 - name.len();
+        let mut spelled = String::new();
+        for letter in std::str::from_utf8(name).unwrap().chars() {
+            let lower = if letter == '\u{212a}' { 'k' } else { letter.to_ascii_lowercase() };
+            let letter = match self.rng.u8(..3) {
+                0 => lower,
+                1 if lower == 'k' && free >= 2 => {
+                    free -= 2;
+                    '\u{212a}'
+                }
+                _ => lower.to_ascii_uppercase(),
+            };
+            spelled.push(letter);
+        }
+        spelled.into_bytes()
+    }
+
+    /// Gives an entry another spelling and inode.
+    fn respell(&mut self) {
+        let Some(key) = self.some_key() else { return };
+        let name = self.entries[&key].1.clone();
+        let name = self.other_spelling(&name);
+        let inode = ObjectId(self.rng.u64(1..1 << 46));
+        let entry = DirectoryEntry { key, inode, file_type: FileType::Regular, name: &name };
+        let search = self.search(&name);
+        let other = self.search(b"~");
+        let (is_done, changes) = self.run(|tree| tree.replace(&other, &entry)).unwrap();
+        assert!(!is_done && changes == TreeChanges::default(), "the key has another name");
+        let (is_done, changes) = self.run(|tree| tree.replace(&search, &entry)).unwrap();
+        assert!(is_done);
+        self.store(changes);
+        self.entries.insert(key, (inode.0, name));
     }
 
     /// Lists the entries behind a random cookie.
@@ -174,7 +216,8 @@ impl Model {
                     let name = self.some_name();
                     self.insert(&name);
                 }
-                3..6 => self.remove(),
+                3..5 => self.remove(),
+                5 => self.respell(),
                 6 => self.look_up(),
                 _ if step % 32 == 0 => self.list(),
                 _ => {}
@@ -242,8 +285,8 @@ fn change_of_a_leaf_changes_no_other_block() {
     let mut single = 0;
     for _ in 0..200 {
         let name = model.some_name();
-        let (first, of) = (model.first_key(&name), (ObjectId(1), FileType::Regular, &name[..]));
-        let Ok((key, inserted)) = model.run(|tree| tree.insert(first, of)) else { continue };
+        let (search, of) = (model.search(&name), (ObjectId(1), FileType::Regular, &name[..]));
+        let Ok((key, inserted)) = model.run(|tree| tree.insert(&search, of)) else { continue };
         let split = inserted.blocks.keys().any(|number| !model.blocks.contains_key(number));
         let inserted_blocks = inserted.blocks.len();
         model.store(inserted);
@@ -305,13 +348,14 @@ fn damaged_blocks_are_errors() {
         for _ in 0..40 {
             let (key, name) = &names[rng.usize(..names.len())];
             let Ok(mut tree) = DirectoryTree::open(&blocks) else { break };
-            let first = model.first_key(name);
-            let _found = tree.find(first, name);
+            let search = model.search(name);
+            let _found = tree.find(&search);
             let _after = tree.after(key.number());
             let done = if rng.bool() {
                 tree.remove(*key).map(drop)
             } else {
-                tree.insert(first, (ObjectId(9), FileType::Fifo, b"new")).map(drop)
+                let new = model.search(b"new").with_hash(search.first_key());
+                tree.insert(&new, (ObjectId(9), FileType::Fifo, b"new")).map(drop)
             };
             if done.is_ok() {
                 blocks.extend(tree.into_changes().blocks);
@@ -333,8 +377,8 @@ fn damaged_leaf_costs_only_its_entries() {
     model.blocks.insert(leaf, Box::new([0xff; BLOCK_BYTES]));
     let (mut lost, mut removed) = (0, 0);
     for (key, (_, name)) in model.entries.clone() {
-        let first = model.first_key(&name);
-        match model.run(|tree| tree.find(first, &name)) {
+        let search = model.search(&name);
+        match model.run(|tree| tree.find(&search)) {
             Ok((found, _)) => assert_eq!(found.map(|entry| entry.key), Some(key)),
             Err(error) => {
                 assert!(matches!(error, DirectoryError::Block { block, .. } if block == leaf));

@@ -19,6 +19,8 @@ use weir_format::files::{
     EntryList, FileType,
 };
 
+use super::names::SearchName;
+
 /// Blocks of a directory by number.
 pub type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
 
@@ -181,14 +183,14 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         TreeChanges { blocks: self.changed, is_one_block }
     }
 
-    /// Finds the entry with a name. `first`: key of the hash of this name.
+    /// Finds the entry with a name.
     ///
     /// # Errors
     /// `Missing`, or damage.
-    pub fn find(&self, first: EntryKey, name: &[u8]) -> Result<Option<Entry>, DirectoryError> {
+    pub fn find(&self, name: &SearchName<'_>) -> Result<Option<Entry>, DirectoryError> {
         let mut found = None;
-        self.visit_hash(first, |entry| {
-            if entry.name == name {
+        self.visit_hash(name.first_key(), |entry| {
+            if name.is_equal(entry.name) {
                 found = Some(Entry::from(*entry));
             }
             found.is_none()
@@ -215,18 +217,18 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(Vec::new())
     }
 
-    /// Finds the entry with a name, or the key of a new entry with this name. `first`: key of the
-    /// hash of the name.
+    /// Finds the entry with a name, or the key of a new entry with this name.
     ///
     /// # Errors
     /// `Full`, `Missing`, or damage.
-    pub fn probe(&self, first: EntryKey, name: &[u8]) -> Result<Probe, DirectoryError> {
+    pub fn probe(&self, name: &SearchName<'_>) -> Result<Probe, DirectoryError> {
+        let first = name.first_key();
         let (mut key, mut found) = (Some(first), None);
         self.visit_hash(first, |entry| {
             if key == Some(entry.key) {
                 key = entry.key.next_of_hash();
             }
-            if entry.name == name {
+            if name.is_equal(entry.name) {
                 found = Some(Entry::from(*entry));
             }
             found.is_none()
@@ -237,23 +239,29 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         }
     }
 
-    /// Adds an entry. `first`: key of the hash of its name. Returns the key of the entry.
+    /// Adds an entry. `search`: its name, for the search. Returns the key of the entry.
     ///
     /// # Errors
     /// `Exists`, `Full`, `Missing`, or damage. The caller must then discard this tree.
     pub fn insert(
         &mut self,
-        first: EntryKey,
+        search: &SearchName<'_>,
         (inode, file_type, name): (ObjectId, FileType, &[u8]),
     ) -> Result<EntryKey, DirectoryError> {
-        let Probe::Free(key) = self.probe(first, name)? else {
+        let Probe::Free(key) = self.probe(search)? else {
             return Err(DirectoryError::Exists);
         };
-        let (mut path, list) = self.descend(key)?;
-        let bytes = list.with(&DirectoryEntry { key, inode, file_type, name });
+        self.insert_at(&DirectoryEntry { key, inode, file_type, name })?;
+        Ok(key)
+    }
+
+    /// Adds an entry whose key is free.
+    fn insert_at(&mut self, entry: &DirectoryEntry<'_>) -> Result<(), DirectoryError> {
+        let (mut path, list) = self.descend(entry.key)?;
+        let bytes = list.with(entry);
         if bytes.len() <= DirectoryBlock::LEAF_BYTES {
             self.changed.insert(path.leaf, DirectoryBlock::encode_leaf(&bytes));
-            return Ok(key);
+            return Ok(());
         }
         let list = EntryList::parse(&bytes).expect("valid entries");
         let middle = list.middle();
@@ -261,18 +269,28 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         let [left, right] = [left, right].map(|part| EntryList::parse(part).expect("valid"));
         let split = right.get(0).expect("neither part is empty").key;
         let [left, right] = [left, right].map(DirectoryContent::Leaf);
-        self.split(&mut path.nodes, path.leaf, [left, right], split)?;
-        Ok(key)
+        self.split(&mut path.nodes, path.leaf, [left, right], split)
     }
 
-    /// Sets the inode of the entry with this key and name. Returns false if no such entry exists.
+    /// Sets the inode and the spelling of the entry with this key and name. Returns false if no
+    /// such entry exists. `search`: the name, for the comparison.
     ///
     /// # Errors
-    /// `Missing`, or damage. The caller must then discard this tree.
-    pub fn replace(&mut self, entry: &DirectoryEntry<'_>) -> Result<bool, DirectoryError> {
+    /// `Full`, `Missing`, or damage. The caller must then discard this tree.
+    pub fn replace(
+        &mut self,
+        search: &SearchName<'_>,
+        entry: &DirectoryEntry<'_>,
+    ) -> Result<bool, DirectoryError> {
         let (path, list) = self.descend(entry.key)?;
-        if list.find(entry.key).is_none_or(|old| old.name != entry.name) {
+        let Some(old) = list.find(entry.key).filter(|old| search.is_equal(old.name)) else {
             return Ok(false);
+        };
+        // Another spelling can have another length, and so can need another leaf.
+        if old.name.len() != entry.name.len() {
+            self.remove(entry.key)?;
+            self.insert_at(entry)?;
+            return Ok(true);
         }
         let bytes = list.without(entry.key);
         let bytes = EntryList::parse(&bytes).expect("valid entries").with(entry);

@@ -203,6 +203,12 @@ impl Draft<'_> {
         self.expect_entry(from, number).await?;
         let file_type = self.node(number).await?.inode.file_type;
         match replaced {
+            // Another spelling of the name: the entry keeps its key.
+            None if (from.directory, from.key) == (to.directory, to.key) => {
+                self.replace_entry(to, number, file_type).await?;
+                self.move_inode(number, from.directory, to.directory).await?;
+                return self.update_directory(to.directory).await;
+            }
             Some((old, fate)) => {
                 self.expect_entry(to, old).await?;
                 self.replace_entry(to, number, file_type).await?;

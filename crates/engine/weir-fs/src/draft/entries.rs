@@ -13,7 +13,8 @@ use weir_format::files::{
 };
 
 use crate::directory::{
-    Blocks, DirectoryError, DirectoryTree, Entry, NameHash, Probe, TreeChanges, block_count,
+    Blocks, DirectoryError, DirectoryTree, Entry, NameHash, Probe, SearchName, TreeChanges,
+    block_count,
 };
 use crate::draft::node::Draft;
 use crate::draft::reads::Reads;
@@ -52,12 +53,13 @@ impl Directory<'_> {
         name: &[u8],
         blocks: &mut Blocks,
     ) -> Result<Probe, FsError> {
-        let first = self.hash.key_of(name);
-        match self.inline(inode)? {
-            Some(list) => probe_list(&list, first, name)
+        let list = self.inline(inode)?;
+        let name = self.hash.search(name).ok_or(FsError::NotUnicode)?;
+        match list {
+            Some(list) => probe_list(&list, &name)
                 .ok_or(FsError::Full("the directory has no space for this name")),
             None => {
-                let found = self.on_tree(blocks, |tree| tree.probe(first, name)).await;
+                let found = self.on_tree(blocks, |tree| tree.probe(&name)).await;
                 found.map(|(found, _)| found)
             }
         }
@@ -120,10 +122,12 @@ impl Directory<'_> {
     }
 }
 
-fn probe_list(list: &EntryList<'_>, first: EntryKey, name: &[u8]) -> Option<Probe> {
+fn probe_list(list: &EntryList<'_>, name: &SearchName<'_>) -> Option<Probe> {
+    let first = name.first_key();
     let mut free = Some(first);
-    for entry in list.from(list.index_of(first)) {
-        if entry.name == name {
+    let entries = list.from(list.index_of(first));
+    for entry in entries.take_while(|entry| entry.key.has_hash_of(first)) {
+        if name.is_equal(entry.name) {
             return Some(Probe::Found(Entry::from(entry)));
         }
         if free == Some(entry.key) {
@@ -137,17 +141,18 @@ fn probe_list(list: &EntryList<'_>, first: EntryKey, name: &[u8]) -> Option<Prob
 #[derive(Clone, Copy)]
 enum EntryChange<'a> {
     Insert(DirectoryEntry<'a>),
-    /// Sets the inode of the entry with this key.
+    /// Sets the inode and the spelling of the entry with this key.
     Replace(DirectoryEntry<'a>),
     Remove(EntryKey),
 }
 
 impl EntryChange<'_> {
-    fn on_list(&self, list: &EntryList<'_>) -> Option<Vec<u8>> {
+    fn on_list(&self, hash: &NameHash, list: &EntryList<'_>) -> Option<Vec<u8>> {
         match self {
             Self::Insert(entry) => list.find(entry.key).is_none().then(|| list.with(entry)),
             Self::Replace(entry) => {
-                let old = list.find(entry.key).filter(|old| old.name == entry.name)?;
+                let name = hash.search(entry.name)?;
+                let old = list.find(entry.key).filter(|old| name.is_equal(old.name))?;
                 let bytes = list.without(old.key);
                 EntryList::parse(&bytes).ok().map(|list| list.with(entry))
             }
@@ -162,10 +167,13 @@ impl EntryChange<'_> {
     ) -> Result<bool, DirectoryError> {
         match *self {
             Self::Insert(DirectoryEntry { key, inode, file_type, name }) => {
-                let first = hash.key_of(name);
-                Ok(tree.insert(first, (inode, file_type, name))? == key)
+                let Some(search) = hash.search(name) else { return Ok(false) };
+                Ok(tree.insert(&search, (inode, file_type, name))? == key)
             }
-            Self::Replace(entry) => tree.replace(&entry),
+            Self::Replace(entry) => match hash.search(entry.name) {
+                Some(search) => tree.replace(&search, &entry),
+                None => Ok(false),
+            },
             Self::Remove(key) => tree.remove(key),
         }
     }
@@ -187,7 +195,7 @@ impl Draft<'_> {
         self.change_entries(directory, EntryChange::Insert(entry), 1).await
     }
 
-    /// Sets the inode of an entry.
+    /// Sets the inode and the spelling of an entry.
     pub(crate) async fn replace_entry(
         &mut self,
         of: NamedEntry<'_>,
@@ -217,7 +225,7 @@ impl Draft<'_> {
         let mut blocks = Blocks::new();
         let changes = match on_disk.inline(inode)? {
             Some(list) => {
-                let bytes = change.on_list(&list).ok_or_else(wrong)?;
+                let bytes = change.on_list(hash, &list).ok_or_else(wrong)?;
                 let used = inode.area.entries.as_ref().map_or(0, |entries| entries.len() + 3);
                 let free = Area::BYTES + used - inode.area.encoded_bytes();
                 if bytes.len() <= INLINE_ENTRIES_BYTES_MAX && bytes.len() + 3 <= free {

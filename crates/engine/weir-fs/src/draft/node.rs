@@ -15,7 +15,7 @@ use weir_block::Block;
 use weir_codec::compress::is_zero;
 use weir_dataset::ObjectChange;
 use weir_format::TreeRoot;
-use weir_format::files::{Area, FileType, Inode, InodeState, Stamp};
+use weir_format::files::{Area, FileType, Inode, InodeState, Layout, Stamp};
 use weir_pool::PlantedBug;
 
 use crate::directory::{Blocks, NameHash};
@@ -23,7 +23,7 @@ use crate::draft::charge::Charge;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
 use crate::inodes::LockedInode;
-use crate::layout::{BITMAP, Layout, NUMBERS_PER_BLOCK, mark_number};
+use crate::layout::{BITMAP, NUMBERS_PER_BLOCK, mark_number};
 
 /// Change numbers of a txg. An inode that changes more often takes numbers of the next txg.
 const CHANGES_PER_TXG: u64 = 1 << 18;

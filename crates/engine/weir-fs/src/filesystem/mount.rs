@@ -11,14 +11,14 @@ use tokio::sync::{Mutex, Notify};
 use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
 use weir_dataset::{Engine, ObjectChange, PropertyChange, Volume};
-use weir_format::files::{FileType, Inode, OwnerId, OwnerKind, UsageBlock};
+use weir_format::files::{FileType, Inode, Layout, OwnerId, OwnerKind, UsageBlock};
 
 use crate::directory::NameHash;
 use crate::draft::node::new_inode;
 use crate::error::FsError;
 use crate::filesystem::state::{Filesystem, Now};
 use crate::inodes::InodeCache;
-use crate::layout::{BITMAP, FIRST, Layout, ORPHANS, ROOT, USAGE};
+use crate::layout::{BITMAP, FIRST, ORPHANS, ROOT, USAGE};
 use crate::policy::FreeingLimits;
 
 impl Filesystem {
@@ -101,12 +101,14 @@ impl Filesystem {
     ) -> Result<Self, FsError> {
         let layer = volume.object_layer();
         let layout = layer.and_then(|layer| Layout::decode(&layer));
-        let layout = layout.ok_or(FsError::Invalid("the dataset is not a filesystem"))?;
+        let unknown = "the dataset is not a filesystem, or a newer weir created it";
+        let layout = layout.ok_or(FsError::Invalid(unknown))?;
+        let hash = NameHash::of(&layout, volume.bug());
         Ok(Self {
             engine: Arc::clone(engine),
             volume,
             layout,
-            hash: NameHash::new(layout.hash_key),
+            hash,
             inodes: InodeCache::new(engine.layer_memory()),
             numbers: Mutex::default(),
             usage: Mutex::new(()),

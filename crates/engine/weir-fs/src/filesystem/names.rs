@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
-use weir_format::files::{Fate, FileRecord, FileType};
+use weir_format::files::{EntryKey, Fate, FileRecord, FileType};
+use weir_pool::PlantedBug;
 
 use crate::directory::{Entry, Probe};
 use crate::draft::apply::named;
@@ -39,6 +40,24 @@ pub enum RenameMode {
 /// Inodes that lose their last name.
 fn ends(number: ObjectId, fate: Fate) -> Vec<ObjectId> {
     if fate == Fate::Freed { vec![number] } else { Vec::new() }
+}
+
+/// True if a rename changes only the spelling of an entry, so that the new name is no other entry.
+/// `key`: key of the new name.
+fn is_respelled(
+    (from, source): (ObjectId, &Entry),
+    (to, key): (ObjectId, EntryKey),
+    new_name: &[u8],
+) -> bool {
+    (from, source.key) == (to, key) && *source.name != *new_name
+}
+
+/// Spelling of the new name after a rename: an exchange keeps both names.
+fn spelling<'n>(found: &'n Probe, new_name: &'n [u8], mode: RenameMode) -> &'n [u8] {
+    match (mode, found) {
+        (RenameMode::Exchange, Probe::Found(entry)) => &entry.name,
+        _ => new_name,
+    }
 }
 
 impl Filesystem {
@@ -103,7 +122,8 @@ impl Filesystem {
     }
 
     /// Renames an inode. If the new name exists and `mode` is [`RenameMode::Replace`], the inode
-    /// with the new name loses this name.
+    /// with the new name loses this name. In a case-insensitive filesystem the new name gets the
+    /// given spelling, also if it is another spelling of the old name.
     ///
     /// # Durability
     /// None until a sync of any inode. After a crash the rename has happened or not. If it has
@@ -138,6 +158,10 @@ impl Filesystem {
             Probe::Free(key) => (None, *key),
         };
         let moved = source.inode;
+        let is_respelled = old_name != new_name
+            && is_respelled((from, &source), (to, key), new_name)
+            && self.volume.bug() != PlantedBug::OldSpellingKept;
+        let target = target.filter(|_| !is_respelled || mode == RenameMode::Exchange);
         match (mode, target) {
             (RenameMode::Keep, Some(_)) => return Err(FsError::Exists),
             (RenameMode::Exchange, None) => return Err(FsError::NotFound),
@@ -159,8 +183,8 @@ impl Filesystem {
                 check_project(&directory, &draft.node(inode).await?.inode)?;
             }
         }
-        let old_entry = named(from, source.key, old_name);
-        let new_entry = named(to, key, new_name);
+        let old_entry = named(from, source.key, &source.name);
+        let new_entry = named(to, key, spelling(&found, new_name, mode));
         let mut numbers = self.numbers.lock().await;
         let mut replaced = None;
         let record = match (mode, target) {

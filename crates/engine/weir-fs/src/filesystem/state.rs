@@ -11,14 +11,14 @@ use tokio::sync::{Mutex, Notify};
 use weir_base::ObjectId;
 use weir_dataset::{Engine, OpenObjects, Volume};
 use weir_format::OBJECTS_MAX;
-use weir_format::files::{Stamp, TimeStamp};
+use weir_format::files::{Layout, NameCase, Stamp, TimeStamp};
 
 use crate::directory::NameHash;
 use crate::draft::node::Draft;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
 use crate::inodes::{CachedInode, InodeCache};
-use crate::layout::{FIRST, Layout, ROOT};
+use crate::layout::{FIRST, ROOT};
 use crate::numbers::Numbers;
 use crate::policy::FreeingLimits;
 
@@ -49,6 +49,11 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
+    /// Comparison of names.
+    pub fn case(&self) -> NameCase {
+        self.layout.case
+    }
+
     /// Number of inodes in memory.
     pub fn inodes_in_memory(&self) -> usize {
         self.inodes.count()

@@ -10,13 +10,16 @@ use weir_dataset::{Engine, EngineOptions};
 use weir_device::{Device, MemoryDevice};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
-use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, Layout, Now};
+use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, Layout, NameCase, Now};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 
 const MEMORY_BYTES: u64 = 32 << 20;
 
-pub(crate) const LAYOUT: Layout =
-    Layout { hash_key: 7, record_size: RecordSize::from_shift(3).expect("32 KiB") };
+pub(crate) const LAYOUT: Layout = Layout {
+    hash_key: 7,
+    record_size: RecordSize::from_shift(3).expect("32 KiB"),
+    case: NameCase::Sensitive,
+};
 
 /// Polls a future to completion. Commits while the future waits.
 pub(crate) fn run<T>(engine: &Engine, future: impl Future<Output = T>) -> T {
@@ -66,6 +69,10 @@ fn clock(seconds: &Arc<AtomicI64>) -> Now {
 
 impl Pool {
     pub(crate) fn new(disk_bytes: usize) -> Self {
+        Self::with_case(disk_bytes, NameCase::Sensitive)
+    }
+
+    pub(crate) fn with_case(disk_bytes: usize, case: NameCase) -> Self {
         let disk = Arc::new(MemoryDevice::new("memory", disk_bytes));
         let disks: Vec<Arc<dyn Device>> = vec![Arc::clone(&disk) as _];
         let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks };
@@ -74,7 +81,8 @@ impl Pool {
         let create = CreateOptions::default();
         let engine = now(Engine::create("tank", &[vdev], create, &options(), &mut guid)).unwrap();
         let seconds = Arc::new(AtomicI64::new(1_000));
-        let files = Filesystem::create(&engine, "home", LAYOUT, &[], clock(&seconds));
+        let layout = Layout { case, ..LAYOUT };
+        let files = Filesystem::create(&engine, "home", layout, &[], clock(&seconds));
         let files = run(&engine, files).unwrap();
         Self { disk, engine, files, seconds }
     }

@@ -5,6 +5,7 @@
 mod common;
 mod metadata;
 mod model;
+mod name_case;
 mod operations;
 mod quotas;
 mod readable;

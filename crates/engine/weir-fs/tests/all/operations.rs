@@ -174,7 +174,7 @@ fn dataset_has_one_open_filesystem() {
     let again = || pool.run(Filesystem::open(&pool.engine, "home", Box::new(TimeStamp::default)));
     assert!(again().is_err_and(|error| error.to_string().contains("in use")));
     let snapshot = SnapshotId::new("home", "s");
-    pool.run(pool.engine.create_snapshots(&[snapshot.clone()])).unwrap();
+    pool.run(pool.engine.create_snapshots(std::slice::from_ref(&snapshot))).unwrap();
     let back = pool.run(pool.engine.rollback(&snapshot, false));
     assert!(back.is_err_and(|error| error.to_string().contains("in use")));
     pool.reopen().check();

@@ -440,7 +440,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Sets the flag of datasets with many objects in all labels. The caller commits the first such
+    /// Sets the flag of datasets with many objects in all labels, and with `folds_names` the flag of
+    /// case-insensitive filesystems. The caller commits the first such
     /// dataset afterwards, so that a Weir without the feature finds the flag on each disk that has
     /// an uberblock with the dataset. A disk on which a write fails is faulted and gets no
     /// uberblock.
@@ -448,15 +449,20 @@ impl Pool {
     /// # Durability
     /// Durable on every leg in use when this returns.
     #[boxed(?Send)]
-    pub async fn require_objects(&self) -> Result<(), PoolError> {
+    pub async fn require_objects(&self, folds_names: bool) -> Result<(), PoolError> {
         if self.bug == PlantedBug::LabelsKeepFormat {
             return Ok(());
         }
         let _labels = self.labels.lock().await;
         let is_new = {
             let mut config = self.config.lock();
-            let is_new = !config.features.has_objects();
-            config.features.add_objects();
+            let features = &mut config.features;
+            let lacks_folding = folds_names && !features.has_folded_names();
+            let is_new = !features.has_objects() || lacks_folding;
+            features.add_objects();
+            if folds_names {
+                features.add_folded_names();
+            }
             // Format 8 has no flags.
             config.version = config.version.max(FORMAT_VERSION);
             is_new

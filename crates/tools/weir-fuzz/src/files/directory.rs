@@ -6,8 +6,10 @@
 //! tree that passes the check also passes it after the operations.
 
 use weir_base::ObjectId;
-use weir_format::files::{DirectoryBlock, EntryKey, EntryList, FileType};
-use weir_fs::directory::{BlockSource, Blocks, DirectoryError, DirectoryTree, NameHash, check};
+use weir_format::files::{DirectoryBlock, DirectoryEntry, EntryKey, EntryList, FileType, NameCase};
+use weir_fs::directory::{
+    BlockSource, Blocks, DirectoryError, DirectoryTree, Entry, NameHash, check,
+};
 
 use crate::valid::{padded, trimmed};
 
@@ -25,12 +27,21 @@ pub fn run(data: &[u8]) {
         blocks.insert(number, block);
     }
     let is_valid = check(&blocks, |_| {}).is_ok();
-    let hash = NameHash::new(1);
-    for name in [&b"a"[..], b"name", &[b'x'; 255]] {
-        let first = hash.key_of(name);
-        change(&mut blocks, |tree| tree.insert(first, (ObjectId(3), FileType::Regular, name)));
-        let Ok(tree) = DirectoryTree::open(&blocks) else { return };
-        let _found = tree.find(first, name);
+    for case in [NameCase::Sensitive, NameCase::Insensitive] {
+        let hash = NameHash::new(1, case);
+        for name in [&b"a"[..], b"name", "\u{212a}\u{1fb3}".as_bytes(), &[b'x'; 255]] {
+            let search = hash.search(name).expect("the names are UTF-8");
+            let of = (ObjectId(3), FileType::Regular, name);
+            change(&mut blocks, |tree| tree.insert(&search, of));
+            let Ok(tree) = DirectoryTree::open(&blocks) else { return };
+            let found = tree.find(&search);
+            let Ok(Some(Entry { key, .. })) = found else { continue };
+            respell(&mut blocks, (hash, key), name);
+        }
+        // A name of the input, which may be no UTF-8.
+        if let Some(search) = data.get(..16).and_then(|name| hash.search(name)) {
+            let _found = DirectoryTree::open(&blocks).map(|tree| tree.find(&search));
+        }
     }
     if is_valid {
         check(&blocks, |_| {}).expect("the tree was valid before the operations");
@@ -49,6 +60,15 @@ pub fn run(data: &[u8]) {
     }
 }
 
+/// Gives an entry a shorter spelling, if the rules for names have one.
+fn respell(blocks: &mut Blocks, (hash, key): (NameHash, EntryKey), name: &[u8]) {
+    let spelled = String::from_utf8_lossy(name).to_lowercase();
+    let Some(search) = hash.search(spelled.as_bytes()) else { return };
+    let inode = ObjectId(4);
+    let entry = DirectoryEntry { key, inode, file_type: FileType::Fifo, name: spelled.as_bytes() };
+    change(blocks, |tree| tree.replace(&search, &entry));
+}
+
 fn change<T>(
     blocks: &mut Blocks,
     op: impl FnOnce(&mut DirectoryTree<'_, Blocks>) -> Result<T, DirectoryError>,
@@ -65,12 +85,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut blocks = Blocks::new();
     blocks
         .extend(DirectoryTree::create(&Blocks::new(), &EntryList::default()).into_changes().blocks);
+    let hash = NameHash::new(1, NameCase::Sensitive);
     let mut seeds = Vec::new();
     for number in 0_u32..24 {
         let name = format!("{number:0>200}");
-        let first = EntryKey::of_hash(u64::from(number) << 40 | 1);
+        let search = hash.search(name.as_bytes()).expect("any bytes are a name");
         let of = (ObjectId(7), FileType::Directory, name.as_bytes());
-        change(&mut blocks, |tree| tree.insert(first, of));
+        change(&mut blocks, |tree| tree.insert(&search, of));
         if [1, 23].contains(&number) {
             let part = |number| {
                 let block = blocks.block(number).expect("all blocks are there");

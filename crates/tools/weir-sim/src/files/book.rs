@@ -47,6 +47,8 @@ pub(super) struct Book {
     synced: usize,
     files: BTreeMap<Inode, Contents>,
     pub(super) root: Inode,
+    /// Whether the filesystem is case-insensitive.
+    pub(super) folds: bool,
     /// Number of the newest change.
     seq: u64,
     /// Newest change number that a client received, of each inode that there ever was.
@@ -59,12 +61,13 @@ pub(super) struct Book {
 
 impl Book {
     /// A filesystem in this state that no crash loses.
-    pub(super) fn of_state(root: Inode, state: &State) -> Self {
+    pub(super) fn of_state(root: Inode, folds: bool, state: &State) -> Self {
         let mut book = Self {
             names: Vec::new(),
             synced: 0,
             files: BTreeMap::new(),
             root,
+            folds,
             seq: 0,
             changes: BTreeMap::new(),
             shown: BTreeMap::new(),

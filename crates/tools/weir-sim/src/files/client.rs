@@ -19,15 +19,11 @@ use super::access::Access;
 use super::book::Book;
 use super::content::{Content, Data, Inode, Keys};
 use super::expected::Expected;
+use super::names::{draw, respell};
 use crate::rng::Rng;
 
 pub(super) const FILE: NewInode<'static> =
     NewInode { kind: NewKind::File, permissions: 0o644, umask: 0, uid: 0, gid: 0 };
-/// Number of short names.
-const SHORT_NAMES: u64 = 7;
-/// Number of long names. A directory with all of them has several blocks.
-const LONG_NAMES: u64 = 24;
-const LONG_NAME_BYTES: usize = 240;
 const SPECIAL: [FileType; 4] =
     [FileType::Fifo, FileType::Socket, FileType::CharDevice, FileType::BlockDevice];
 
@@ -49,13 +45,9 @@ impl Client {
         of(&mut self.expected.borrow_mut().datasets[self.index].book)
     }
 
-    fn name(&mut self) -> Vec<u8> {
-        if self.rng.below(4) > 0 {
-            return format!("n{}", self.rng.below(SHORT_NAMES)).into_bytes();
-        }
-        let mut name = format!("long{}", self.rng.below(LONG_NAMES)).into_bytes();
-        name.resize(LONG_NAME_BYTES, b'.');
-        name
+    pub(super) fn name(&mut self) -> Vec<u8> {
+        let folds = self.book(|book| book.folds);
+        draw(&mut self.rng, folds)
     }
 
     /// Draws a directory: the root or a directory with a name.
@@ -98,6 +90,9 @@ impl Client {
     }
 
     async fn operate(&mut self, files: &Filesystem) -> Result<(), FsError> {
+        if self.book(|book| book.folds) && self.rng.below(8) == 0 {
+            return self.look_up(files).await;
+        }
         match self.rng.below(47) {
             0..6 => self.create(files).await,
             6..10 => self.rename(files).await,
@@ -198,31 +193,16 @@ impl Client {
 
     async fn rename(&mut self, files: &Filesystem) -> Result<(), FsError> {
         let (from, old) = (self.directory(), self.name());
-        let (to, new) = (self.directory(), self.name());
+        let (mut to, mut new) = (self.directory(), self.name());
+        if self.book(|book| book.folds) && self.rng.below(4) == 0 {
+            (to, new) = (from, respell(&mut self.rng, &old));
+        }
         let modes =
             [RenameMode::Replace, RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange];
         let mode = modes[self.rng.index(4)];
         let (source, target) = ((ObjectId(from.0), &old[..]), (ObjectId(to.0), &new[..]));
         files.rename(source, target, mode).await?;
-        self.book(|book| {
-            let (Some(from), Some(to)) = (book.directory(from.0), book.directory(to.0)) else {
-                return book.fail(format!("a rename from {from:?} to {to:?} succeeded"));
-            };
-            let Some(moved) = book.now().get(&(from, old.clone())).copied() else {
-                return book.fail(format!("a rename from a name without an inode in {from:?}"));
-            };
-            let other = book.now().get(&(to, new.clone())).copied();
-            if other == Some(moved) {
-                return;
-            }
-            let named: Vec<Inode> = std::iter::once(moved).chain(other).collect();
-            let exchanged = other.filter(|_| mode == RenameMode::Exchange);
-            book.rename(&named, |names| {
-                names.remove(&(from, old.clone()));
-                names.insert((to, new), moved);
-                names.extend(exchanged.map(|other| ((from, old), other)));
-            });
-        });
+        self.book(|book| book.renamed((from, &old), (to, &new), mode));
         Ok(())
     }
 
@@ -232,10 +212,10 @@ impl Client {
         files.remove(ObjectId(directory.0), &name, is_directory).await?;
         self.book(|book| {
             let directory = book.directory(directory.0).unwrap_or(directory);
-            let Some(inode) = book.now().get(&(directory, name.clone())).copied() else {
+            let Some((place, inode)) = book.find(directory, &name) else {
                 return book.fail(format!("a name without an inode was removed in {directory:?}"));
             };
-            book.rename(&[inode], |names| _ = names.remove(&(directory, name)));
+            book.rename(&[inode], |names| _ = names.remove(&place));
         });
         Ok(())
     }
@@ -275,7 +255,7 @@ impl Client {
 fn add_name(book: &mut Book, directory: Inode, name: Vec<u8>, inode: Inode) {
     // The number may belong to a new directory meanwhile.
     let directory = book.directory(directory.0).unwrap_or(directory);
-    if book.now().contains_key(&(directory, name.clone())) {
+    if book.find(directory, &name).is_some() {
         return book.fail(format!("a name in {directory:?} was created twice"));
     }
     book.rename(&[inode], |names| _ = names.insert((directory, name), inode));

@@ -34,9 +34,9 @@ impl Operator {
     pub(super) async fn clone_some(&mut self) -> Result<(), String> {
         let Some(snapshot) = self.some_snapshot() else { return Ok(()) };
         let Some(state) = snapshot.state() else { return Ok(()) };
-        let root = self.dataset(snapshot.owner, |of| of.book.root);
+        let (root, folds) = self.dataset(snapshot.owner, |of| (of.book.root, of.book.folds));
         self.dataset(1, |of| {
-            (of.presence, of.book) = (Presence::Creating, Book::of_state(root, &state));
+            (of.presence, of.book) = (Presence::Creating, Book::of_state(root, folds, &state));
         });
         let id = SnapshotId::new(NAMES[snapshot.owner], &snapshot.name);
         self.engine.clone_snapshot(&id, NAMES[1]).await.map_err(told)?;

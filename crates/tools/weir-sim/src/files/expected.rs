@@ -54,11 +54,11 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// A pool with an empty filesystem.
-    pub(super) fn new(root: Inode) -> Self {
+    /// A pool with an empty filesystem. `folds`: the filesystem is case-insensitive.
+    pub(super) fn new(root: Inode, folds: bool) -> Self {
         let dataset = |presence| Dataset {
             presence,
-            book: Book::of_state(root, &State::default()),
+            book: Book::of_state(root, folds, &State::default()),
             rolling: None,
         };
         let datasets = [Presence::There, Presence::Gone].map(dataset);

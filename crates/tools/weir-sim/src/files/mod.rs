@@ -8,6 +8,7 @@ mod content;
 mod damage;
 mod data;
 mod expected;
+mod names;
 mod operator;
 mod pool;
 mod reads;

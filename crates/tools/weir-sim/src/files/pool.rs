@@ -8,7 +8,7 @@ use weir_base::{Clock as _, Guid, RecordSize};
 use weir_dataset::{DatasetError, Engine, EngineOptions, SnapshotId};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
-use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, FsError, Layout, Now};
+use weir_fs::{Filesystem, FilesystemLayer, FreeingLimits, FsError, Layout, NameCase, Now};
 use weir_pool::{CreateOptions, ImportOptions, VdevSpec};
 
 use super::content::{State, read_state};
@@ -19,8 +19,7 @@ use crate::world::SimWorld;
 
 /// Limits under which a file of two records is large.
 pub(super) const LIMITS: FreeingLimits = FreeingLimits { at_once: 1, part: 1 };
-const LAYOUT: Layout =
-    Layout { hash_key: 5, record_size: RecordSize::from_shift(2).expect("16 KiB") };
+const RECORD_SIZE: RecordSize = RecordSize::from_shift(2).expect("16 KiB");
 
 pub(super) fn clock(executor: &Executor) -> Now {
     let clock = executor.clock();
@@ -59,7 +58,9 @@ impl FilesScenario {
         let mut guid = || guids.next().expect("endless");
         let options = self.options(world);
         let engine = Engine::create("tank", &[vdev], sizes, &options, &mut guid).await?;
-        let files = Filesystem::create(&engine, name, LAYOUT, &[], clock(world.executor())).await?;
+        let case = if self.folds { NameCase::Insensitive } else { NameCase::Sensitive };
+        let layout = Layout { hash_key: 5, record_size: RECORD_SIZE, case };
+        let files = Filesystem::create(&engine, name, layout, &[], clock(world.executor())).await?;
         files.set_freeing_limits(LIMITS);
         Ok((engine, files))
     }

@@ -179,7 +179,7 @@ async fn run_clients(world: &SimWorld, scenario: FilesScenario, cuts: Cuts) -> R
     let shared = Shared {
         scenario,
         engine,
-        expected: Rc::new(RefCell::new(Expected::new(root))),
+        expected: Rc::new(RefCell::new(Expected::new(root, scenario.folds))),
         accesses: <[Rc<Access>; 2]>::default(),
         is_done: Rc::default(),
     };

@@ -50,6 +50,8 @@ pub struct FilesScenario {
     pub fault: Option<LegFault>,
     /// Whether the clients write 1 MiB at a time, so that a sync needs several log batches.
     pub is_large: bool,
+    /// Whether the filesystem is case-insensitive, and the clients use several spellings of names.
+    pub folds: bool,
     /// Probability, as one divided by this number, that the power is cut before a step.
     pub cuts_one_in: u64,
 }
@@ -58,11 +60,12 @@ impl FilesScenario {
     /// Clients alone, with small writes.
     pub const fn new(seed: u64, bug: PlantedBug) -> Self {
         let (has_operator, fault, is_large, cuts_one_in) = (false, None, false, 4);
-        Self { seed, bug, has_operator, fault, is_large, cuts_one_in }
+        Self { seed, bug, has_operator, fault, is_large, folds: false, cuts_one_in }
     }
 
     /// The scenario of a seed, without a fault of the engine. Two of three scenarios have an
-    /// operator, one of two has a fault of a leg, and one of eight has large writes.
+    /// operator, one of two has a fault of a leg, one of eight has large writes, and one of five has
+    /// a case-insensitive filesystem.
     pub fn of_seed(seed: u64) -> Self {
         let (has_operator, is_large) = (!seed.is_multiple_of(3), seed.is_multiple_of(8));
         let mut rng = Rng::new(seed).stream("fault of a leg", 0);
@@ -70,7 +73,8 @@ impl FilesScenario {
         // The checks of snapshots and of large files take longer.
         let cuts_one_in = if has_operator || is_large { 8 } else { 4 };
         let plain = Self::new(seed, PlantedBug::None);
-        Self { has_operator, fault, is_large, cuts_one_in, ..plain }
+        let folds = seed.is_multiple_of(5);
+        Self { has_operator, fault, is_large, folds, cuts_one_in, ..plain }
     }
 
     /// Enables the fault of the leg.

@@ -87,6 +87,33 @@ fn copy_that_ignores_dirty_data_is_noticed() {
     assert!(is_noticed(PlantedBug::CopyIgnoresDirty, 20));
 }
 
+fn folding(seed: u64, bug: PlantedBug) -> FilesScenario {
+    FilesScenario { folds: true, cuts_one_in: 40, ..FilesScenario::new(seed, bug) }
+}
+
+#[test]
+fn case_insensitive_filesystem_keeps_the_crash_promise() {
+    let mut all = FileCuts::default();
+    for seed in 1..=2 {
+        let plain = folding(seed, PlantedBug::None);
+        all.add(run_files(FilesScenario { cuts_one_in: 8, ..plain }).unwrap());
+        let with_operator = with_operator(seed, PlantedBug::None);
+        all.add(run_files(FilesScenario { folds: true, ..with_operator }).unwrap());
+    }
+    assert!(all.cuts > 200 && all.lost > 50, "{all:?}");
+    assert!(all.snapshots > 20 && all.replicas > 0, "{all:?}");
+}
+
+#[test]
+fn names_that_are_not_folded_are_noticed() {
+    assert!(is_noticed_in((1..=3).map(|seed| folding(seed, PlantedBug::NamesNotFolded))));
+}
+
+#[test]
+fn rename_that_keeps_the_old_spelling_is_noticed() {
+    assert!(is_noticed_in((1..=5).map(|seed| folding(seed, PlantedBug::OldSpellingKept))));
+}
+
 #[test]
 fn filesystem_keeps_the_crash_promise() {
     let (mut cuts, mut lost) = (0, 0);

@@ -14,8 +14,9 @@ use std::rc::Rc;
 use weir_base::{Guid, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{Engine, ObjectChange, SnapshotId, Volume};
+use weir_format::files::{Layout, NameCase};
 use weir_format::layout::{CONFIG_BYTES, label_offsets};
-use weir_format::{Label, ObjectSlot, VdevKind, VdevRole};
+use weir_format::{Features, Label, ObjectSlot, VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, VdevSpec};
 use weir_sim::{CutPlan, DiskOptions, MediaImage, Rng, SimWorld};
 
@@ -206,8 +207,8 @@ fn check_cut(models: &[Model], expected: &Expected, images: Vec<MediaImage>) -> 
     lost.get()
 }
 
-/// Number of label copies of a disk that lack the flag for datasets with many objects. A Weir
-/// without this feature accepts such a label.
+/// Number of label copies of a disk that lack a flag of the first dataset. A Weir without the feature
+/// accepts such a label.
 fn unflagged_copies(image: &MediaImage) -> usize {
     let starts = label_offsets(DISK_BYTES);
     let copies = starts.into_iter().flat_map(|start| [start, start + CONFIG_BYTES as u64]);
@@ -216,11 +217,12 @@ fn unflagged_copies(image: &MediaImage) -> usize {
         image.read(at, &mut config);
         Label::decode(&config).ok()
     });
-    labels.filter(|label| !label.features.has_objects()).count()
+    let has_both = |features: &Features| features.has_objects() && features.has_folded_names();
+    labels.filter(|label| !has_both(&label.features)).count()
 }
 
-/// Cuts the power at each step of the creation of a dataset. Returns the number of cuts, and the
-/// number of cuts that leave a label copy without the flag although the pool has the dataset.
+/// Cuts the power at each step of the creation of a case-insensitive filesystem. Returns the number of cuts, and the
+/// number of cuts that leave a label copy without a flag although the pool has the dataset.
 fn cut_creation(bug: PlantedBug) -> (usize, usize) {
     let disk = |name: &str| MediaImage::blank(DiskOptions::new(name, DISK_BYTES));
     let world = SimWorld::from_media(1, vec![disk("disk0"), disk("disk1")]);
@@ -239,7 +241,9 @@ fn cut_creation(bug: PlantedBug) -> (usize, usize) {
                 found.borrow_mut().push(cut.cut(plan));
             }
         });
-        engine.create_object_dataset("files", [3; 40], &[]).await.unwrap();
+        let (record_size, case) = (RecordSize::BLOCK, NameCase::Insensitive);
+        let layer = Layout { hash_key: 3, record_size, case }.encode();
+        engine.create_object_dataset("files", layer, &[]).await.unwrap();
     });
     made.unwrap();
     cuts.borrow_mut().push(world.cut(CutPlan::Nothing));
@@ -266,6 +270,30 @@ fn power_cut_during_the_creation_misleads_no_weir_without_the_feature() {
     assert!(cuts > 100 && misled == 0, "{misled} of {cuts}");
     let (_, misled) = cut_creation(PlantedBug::LabelsKeepFormat);
     assert!(misled > 0, "the planted bug is noticed");
+}
+
+/// A pool with filesystems gets the second flag before its first case-insensitive filesystem.
+#[test]
+fn pool_with_filesystems_is_flagged_before_its_first_case_insensitive_one() {
+    let disk = MediaImage::blank(DiskOptions::new("disk0", DISK_BYTES));
+    let world = SimWorld::from_media(1, vec![disk]);
+    let made = world.run_until(async {
+        let vdev = VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks: world.devices() };
+        let mut guids = (1..).map(Guid);
+        let mut guid = || guids.next().unwrap();
+        let (sizes, how) = (CreateOptions::default(), options(&world, PlantedBug::None));
+        let engine = Engine::create("tank", &[vdev], sizes, &how, &mut guid).await.unwrap();
+        let layer = |case| Layout { hash_key: 3, record_size: RecordSize::BLOCK, case }.encode();
+        let unflagged = || unflagged_copies(&world.cut(CutPlan::Nothing)[0]);
+        let plain = layer(NameCase::Sensitive);
+        engine.create_object_dataset("plain", plain, &[]).await.unwrap();
+        assert_eq!(unflagged(), 4, "an older Weir can still import the pool");
+        let folded = layer(NameCase::Insensitive);
+        engine.create_object_dataset("folded", folded, &[]).await.unwrap();
+        assert_eq!(unflagged(), 0);
+    });
+    made.unwrap();
+    world.crash();
 }
 
 #[test]

@@ -26,6 +26,34 @@ const fn default_record() -> u64 {
     128 << 10
 }
 
+/// Comparison of the names in a filesystem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NameCase {
+    /// Names with different bytes are different.
+    #[default]
+    Sensitive,
+    /// Names are UTF-8, and names that differ only in case or Unicode normalization are equal.
+    /// Files keep the spelling of their names.
+    Insensitive,
+}
+
+impl NameCase {
+    /// Name of the comparison, as in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sensitive => "sensitive",
+            Self::Insensitive => "insensitive",
+        }
+    }
+
+    /// True for the default.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_sensitive(&self) -> bool {
+        *self == Self::Sensitive
+    }
+}
+
 /// Request to create a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +64,9 @@ pub struct FilesystemCreate {
     /// 1048576 bytes, 131072 by default. It cannot be changed later.
     #[serde(default = "default_record")]
     pub record_bytes: u64,
+    /// Comparison of names, `sensitive` by default. It cannot be changed later.
+    #[serde(default, skip_serializing_if = "NameCase::is_sensitive")]
+    pub case: NameCase,
     /// Local properties of the filesystem; it inherits all others.
     #[serde(default)]
     pub properties: PropertyValues,
@@ -57,7 +88,8 @@ impl Request for FilesystemCreate {
     }
 
     fn details(&self) -> String {
-        format!("--record-size {} {}", Human(self.record_bytes), self.properties)
+        let Self { record_bytes, case, properties, .. } = self;
+        format!("--record-size {} --case {} {properties}", Human(*record_bytes), case.name())
     }
 }
 
@@ -158,6 +190,9 @@ pub struct Filesystem {
     pub name: String,
     /// Largest unit of checksums, compression and storage of a file.
     pub record_bytes: u64,
+    /// Comparison of names.
+    #[serde(default)]
+    pub case: NameCase,
     /// Compression of new blocks.
     pub compression: Compression,
     /// Size of the written blocks with data, before compression.
@@ -243,11 +278,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn case_is_sensitive_unless_the_request_states_it() {
+        let read = |text: &str| serde_json::from_str::<FilesystemCreate>(text);
+        let plain = read(r#"{"name":"tank/home"}"#).expect("a request");
+        assert_eq!(plain.case, NameCase::Sensitive);
+        let text = serde_json::to_string(&plain).expect("a request");
+        assert!(!text.contains("case"), "an older server refuses unknown fields: {text}");
+        let folded = read(r#"{"name":"tank/home","case":"insensitive"}"#).expect("a request");
+        assert_eq!(folded.case, NameCase::Insensitive);
+        assert!(folded.details().contains("--case insensitive"), "{}", folded.details());
+        read(r#"{"name":"tank/home","case":"purple"}"#).expect_err("no comparison");
+    }
+
+    #[test]
     fn size_and_wrong_record_sizes_are_refused() {
         let create = |record_bytes, size: Option<&str>| {
             let values = size.map(|size| ("size".to_owned(), size.to_owned()));
             let properties = PropertyValues(values.into_iter().collect());
-            FilesystemCreate { name: "tank/home".into(), record_bytes, properties }.check()
+            let (name, case) = ("tank/home".into(), NameCase::Sensitive);
+            FilesystemCreate { name, record_bytes, case, properties }.check()
         };
         create(128 << 10, None).expect("the default");
         for bytes in [0, 512, 12288, 2 << 20] {

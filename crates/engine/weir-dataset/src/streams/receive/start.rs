@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use weir_base::{DatasetId, ObjectId, names};
+use weir_format::files::Layout;
 use weir_format::stream::StreamBegin;
 use weir_format::{DatasetKind, DatasetRecord, Descent, ObjectTable, Origin, Receiving};
 
@@ -258,8 +259,8 @@ impl Engine {
         origin: Option<DatasetRecord>,
         begin: StreamBegin,
     ) -> Result<Claim, DatasetError> {
-        if begin.objects.is_some() {
-            self.core.pool.require_objects().await?;
+        if let Some(objects) = &begin.objects {
+            self.core.pool.require_objects(Layout::folds_names(&objects.layer)).await?;
         }
         let mut came = Descent { receiving: Some(receiving(&begin, true)), ..Descent::default() };
         let id = self.new_dataset();

@@ -3,6 +3,7 @@
 use weir_base::{ObjectId, RecordSize};
 
 use super::*;
+use crate::files::{Layout, NameCase};
 use crate::object_slot::{OBJECTS_MAX, ObjectSlot};
 
 const OBJECT: u8 = 16;
@@ -164,4 +165,33 @@ fn frames_of_the_other_version_are_refused() {
     }
     let large = StreamBegin { record_size: RecordSize::MAX, ..objects };
     assert!(matches!(refused(&StreamWriter::new(&large).1).why, StreamFault::Format(_)));
+}
+
+/// A receiver that lacks the tables of Unicode reads versions 2 and 3 only.
+#[test]
+fn stream_of_a_case_insensitive_filesystem_has_its_own_version() {
+    let begin_of = |layer| {
+        let objects = Some(StreamObjects { first: ObjectId(0), layer });
+        StreamBegin { objects, ..begin_at(0, 0) }
+    };
+    let layer = |case| Layout { hash_key: 1, record_size: RecordSize::BLOCK, case }.encode();
+    let (plain, folded) = (layer(NameCase::Sensitive), layer(NameCase::Insensitive));
+    let mut unknown = folded;
+    unknown[4] += 1;
+    for (layer, version) in [(plain, 3), (folded, 4), (unknown, 3)] {
+        let (writer, mut bytes) = StreamWriter::new(&begin_of(layer));
+        assert_eq!(bytes[8..12], [version, 0, 0, 0]);
+        bytes.extend(writer.finish().0);
+        let frames = read(&bytes, 1000).expect("a valid stream");
+        assert_eq!(frames[0], StreamFrame::Begin(begin_of(layer)));
+    }
+    for (layer, version) in [(plain, 4), (folded, 3), (unknown, 4)] {
+        let (_, bytes) = StreamWriter::with_version(&begin_of(layer), version);
+        let fault = refused(&bytes).why;
+        let is_layer =
+            matches!(fault, StreamFault::Format(FormatError::Field { field: "layer", .. }));
+        assert!(is_layer, "{fault}");
+    }
+    let (_, newer) = StreamWriter::with_version(&begin_of(folded), 5);
+    assert_eq!(refused(&newer).why, StreamFault::Version { found: 5 });
 }
