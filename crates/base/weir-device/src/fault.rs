@@ -28,6 +28,8 @@ use crate::device::{
 #[derive(Debug, Default)]
 pub struct Faults {
     failing: Mutex<Vec<(DeviceOp, Range<u64>)>>,
+    /// Kind of operations that fail once this number of them has passed.
+    limited: Mutex<Option<(DeviceOp, u64)>>,
     delay_us: AtomicU64,
     frozen: AtomicBool,
     frozen_op: Mutex<Option<DeviceOp>>,
@@ -45,6 +47,11 @@ impl Faults {
     /// EIO. A flush overlaps every range.
     pub fn fail_in(&self, op: DeviceOp, bytes: Range<u64>) {
         self.failing.lock().push((op, bytes));
+    }
+
+    /// Makes the operations of the kind `op` fail with EIO after the next `passing` ones.
+    pub fn fail_after(&self, op: DeviceOp, passing: u64) {
+        *self.limited.lock() = Some((op, passing));
     }
 
     /// Makes every operation wait for `delay` before it starts. This needs a runtime with timers.
@@ -66,6 +73,7 @@ impl Faults {
     /// Removes all faults and the delay. Operations that waited because of a fault resume.
     pub fn clear(&self) {
         self.failing.lock().clear();
+        *self.limited.lock() = None;
         self.frozen.store(false, Ordering::Release);
         *self.frozen_op.lock() = None;
         self.thawed.notify_waiters();
@@ -81,8 +89,20 @@ impl Faults {
         let hit = self.failing.lock().iter().any(|(failing, range)| {
             *failing == op && range.start < bytes.end && bytes.start < range.end
         });
+        let hit = hit | self.is_beyond_limit(op);
         self.injected_count.fetch_add(u64::from(hit), Ordering::Relaxed);
         hit
+    }
+
+    fn is_beyond_limit(&self, op: DeviceOp) -> bool {
+        match &mut *self.limited.lock() {
+            Some((limited, left)) if *limited == op => {
+                let is_beyond = *left == 0;
+                *left = left.saturating_sub(1);
+                is_beyond
+            }
+            _ => false,
+        }
     }
 
     fn is_frozen(&self, op: DeviceOp) -> bool {

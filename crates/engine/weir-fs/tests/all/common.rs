@@ -56,7 +56,7 @@ pub(crate) struct Pool {
     seconds: Arc<AtomicI64>,
 }
 
-fn options() -> EngineOptions {
+pub(crate) fn options() -> EngineOptions {
     let clock = Arc::new(SystemClock::default());
     EngineOptions { memory_bytes: MEMORY_BYTES, clock, bug: PlantedBug::None }
 }
@@ -117,6 +117,11 @@ impl Pool {
         drop(files);
         let files = run(&engine, Filesystem::open(&engine, "home", clock(&seconds))).unwrap();
         Self { disk, engine, files, seconds }
+    }
+
+    /// Stops without a commit. Returns the disk.
+    pub(crate) fn into_disk(self) -> Arc<MemoryDevice> {
+        self.disk
     }
 
     /// Changes all copies of these bytes on the disk.

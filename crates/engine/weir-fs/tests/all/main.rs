@@ -8,6 +8,7 @@ mod model;
 mod name_case;
 mod operations;
 mod quotas;
+mod read_errors;
 mod readable;
 mod threads;
 mod unnamed;
