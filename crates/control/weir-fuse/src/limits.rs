@@ -6,8 +6,12 @@
 /// Maximum number of open files and directories of one mount.
 pub const OPENS_MAX: usize = 64 << 10;
 
-/// Maximum number of requests that run at the same time.
-pub(crate) const REQUESTS_MAX: usize = 256;
+/// Maximum number of requests that run at the same time on the worker thread.
+pub(crate) const REQUESTS_MAX: usize = 1024;
+
+/// Maximum number of requests that no program waits for, such as reads ahead, until the kernel holds
+/// further ones.
+pub(crate) const BACKGROUND_MAX: u16 = 256;
 
 /// Maximum number of requests that wait while [`REQUESTS_MAX`] requests run. The kernel keeps
 /// further requests.

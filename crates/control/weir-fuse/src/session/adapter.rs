@@ -25,7 +25,7 @@ use weir_format::files::FileType;
 use weir_fs::{Attributes, NewKind};
 
 use crate::attributes::{cache_time, file_attr, generation, kind, special_type};
-use crate::limits::{ONE_WRITE_BYTES_MAX, REQUESTS_MAX};
+use crate::limits::{BACKGROUND_MAX, ONE_WRITE_BYTES_MAX};
 use crate::operations::inodes::Requested;
 use crate::operations::names::Creator;
 use crate::operations::served::{Done, Served, Space, number};
@@ -197,7 +197,7 @@ impl Filesystem for Adapter {
         }
         // The kernel may use a lower limit.
         config.set_max_write(ONE_WRITE_BYTES_MAX).ok();
-        config.set_max_background(REQUESTS_MAX as u16).ok();
+        config.set_max_background(BACKGROUND_MAX).ok();
         Ok(())
     }
 
