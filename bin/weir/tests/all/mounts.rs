@@ -167,6 +167,9 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
             assert_eq!((found.atime(), found.atime_nsec()), (seconds, nanos));
             assert_eq!((found.mtime(), found.mtime_nsec()), (-2, 800_000_000));
         }
+        tool("touch", &[one.to_str().unwrap()]);
+        let touched = fs::metadata(&one).unwrap().modified().unwrap();
+        assert!(touched.elapsed().unwrap() < LIMIT, "touch(1) sets the time to now");
         server.weir("unmount tank/home").ok();
     });
 }
@@ -184,7 +187,14 @@ fn open_files_holes_and_set_id_bits_behave_as_on_a_local_disk() {
         let mut content = String::new();
         (&file).read_to_string(&mut content).unwrap();
         assert_eq!((&*content, file.metadata().unwrap().nlink()), ("still here", 0));
+        // A close of one of two descriptors does not close the file.
+        let other = file.try_clone().unwrap();
         drop(file);
+        other.write_all_at(b"and changed", 0).unwrap();
+        let mut content = [0; 11];
+        other.read_exact_at(&mut content, 0).unwrap();
+        assert_eq!(&content, b"and changed");
+        drop(other);
 
         let sparse = home.at("sparse");
         let sparse = File::options().read(true).write(true).create_new(true).open(sparse).unwrap();
@@ -539,6 +549,9 @@ fn dead_disks_fail_requests_and_every_verb_still_answers() {
         file.write_all_at(&vec![1; MIB as usize], 0).ok();
         assert_eq!(errno(&file.sync_all().unwrap_err()), 5, "EIO");
         assert_eq!(errno(&file.sync_all().unwrap_err()), 5, "no retry succeeds");
+        let another = File::open(room.file("home/file")).unwrap();
+        assert_eq!(errno(&another.sync_all().unwrap_err()), 5, "nor does another program's");
+        drop(another);
         for line in [
             "filesystem list",
             "filesystem show tank/home",

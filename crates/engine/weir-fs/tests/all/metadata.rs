@@ -1,7 +1,7 @@
 //! Tests of attributes that the filesystem sets by itself: set-id bits, atime, statistics.
 
-use weir_base::ObjectId;
-use weir_base::property::{ATIME, AtimePolicy};
+use weir_base::property::{ATIME, AtimePolicy, Limit, QUOTA};
+use weir_base::{ErrorKind, ObjectId};
 use weir_dataset::{PropertyChange, PropertyTarget};
 use weir_format::files::FileType;
 use weir_fs::{Attributes, FsError, NewInode, NewKind, ROOT, SetAttributes};
@@ -202,6 +202,46 @@ fn atime_is_stored_after_a_day() {
     pool.run(pool.files.sync(file)).unwrap();
     let pool = pool.crash();
     assert_eq!(pool.run(pool.files.attributes(file)).unwrap().atime, after.atime);
+}
+
+/// Writes random data until it fails. Returns the number of written bytes.
+fn fill(pool: &Pool, file: ObjectId) -> u64 {
+    const PART: u64 = 128 << 10;
+    let mut numbers = fastrand::Rng::with_seed(1);
+    for part in 0.. {
+        let data: Vec<u8> = (0..PART).map(|_| numbers.u8(..)).collect();
+        match pool.run(pool.files.write(file, part * PART, &data, false)) {
+            Ok(_) => {}
+            Err(FsError::Dataset(error)) => {
+                assert!(matches!(error.kind(), ErrorKind::NoSpace), "{error}");
+                return part * PART;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    unreachable!("the disk is finite")
+}
+
+#[test]
+fn available_space_can_be_written() {
+    for quota in [None, Some(12 << 20)] {
+        let pool = Pool::new(DISK_BYTES);
+        let file = create(&pool, ROOT, "f", &FILE).number;
+        if let Some(quota) = quota {
+            let set = PropertyChange::set(QUOTA, Limit(quota));
+            let home = PropertyTarget::Volume("home".to_owned());
+            pool.run(pool.engine.change_properties(&[home], &[set])).unwrap();
+        }
+        pool.check();
+        let available = pool.run(pool.files.statistics()).unwrap().available_bytes;
+        let written = fill(&pool, file);
+        // Pointers, summaries and inodes take some of the space.
+        let range = available - available / 20..=available;
+        assert!(range.contains(&written), "{quota:?}: {written} of {available}");
+        pool.check();
+        let left = pool.run(pool.files.statistics()).unwrap().available_bytes;
+        assert!(left < available / 20, "{quota:?}: {left} left");
+    }
 }
 
 #[test]
