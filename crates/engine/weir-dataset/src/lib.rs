@@ -35,7 +35,7 @@ pub use advice::advise::{Advisor, Estimate, RecordSample, SettingSample, Timing}
 pub use advice::estimate::{DedupeCount, DedupeEstimate};
 pub use commit::directory::LostDatasets;
 pub use commit::replay_objects::{LoggedObjectRecord, ObjectLayer, ReplayTarget};
-pub use copy::record_copy::RecordCopy;
+pub use copy::record_copy::{RecordCopy, RecordCopyTurn};
 pub use damage::named::{DamagedData, DamagedWhere, PoolDamage};
 pub use error::DatasetError;
 pub use objects::object_log::{LogOrder, ObjectRecord, SyncOf};

@@ -24,7 +24,7 @@ use crate::objects::record::VolumeSize;
 use crate::state::block_clone::BlockClone;
 use crate::state::engine::Engine;
 use crate::state::limits::{ATOMIC_WRITE_BLOCKS, VolumeUsage, by_refreservation, shortfall};
-use crate::state::shared::{Admission, Core};
+use crate::state::shared::{Admission, Core, NewBlocks};
 use crate::state::volume::{State, Volume};
 
 impl State {
@@ -112,6 +112,7 @@ impl Volume {
         } else {
             0
         };
+        let blocks = NewBlocks { added: blocks, own: state.object.open.data_blocks() as u64 };
         match self.core.admit(blocks, nodes, covered) {
             Admission::Now => Ok(true),
             Admission::Wait => Ok(false),
@@ -164,15 +165,15 @@ impl Volume {
     ) -> Result<bool, DatasetError> {
         let counts = self.core.pool.bug() != PlantedBug::ClonesNotCounted;
         Ok((!counts || self.fits_quota(state, clone.weight())?)
-            && self.fits_pool(0, clone.charge)?)
+            && self.fits_pool(NewBlocks { added: 0, own: 0 }, clone.charge)?)
     }
 
-    /// Returns true if the pool has space for a change with this number of dirty blocks and a
-    /// worst-case cost of `cost` bytes, and false if the caller must wait for a commit.
+    /// Returns true if the pool has space for a change with these dirty blocks and a worst-case
+    /// cost of `cost` bytes, and false if the caller must wait for a commit.
     ///
     /// # Errors
     /// `Full`: commits free no space for the change.
-    pub(crate) fn fits_pool(&self, blocks: u64, cost: u64) -> Result<bool, DatasetError> {
+    pub(crate) fn fits_pool(&self, blocks: NewBlocks, cost: u64) -> Result<bool, DatasetError> {
         match self.core.admit_cost(blocks, cost, 0) {
             Admission::Now => Ok(true),
             Admission::Wait => Ok(false),

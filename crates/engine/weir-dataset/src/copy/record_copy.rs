@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use async_recursion::async_recursion as boxed;
+use tokio::sync::MutexGuard;
 use weir_base::limits::COPY_RECORDS_MAX;
 use weir_base::{ObjectId, RecordSize};
 use weir_format::BlockPtr;
@@ -39,12 +40,19 @@ pub struct RecordCopy {
     pub size: RecordSize,
 }
 
-impl Volume {
+/// The right to copy records. No txg is written out meanwhile.
+pub struct RecordCopyTurn<'v> {
+    volume: &'v Volume,
+    _committer: MutexGuard<'v, ()>,
+}
+
+impl RecordCopyTurn<'_> {
     /// Applies `changes`, and then makes records of an object references to records of another one,
     /// all in one txg. Copies only records with data: `changes` must make the other records of the
     /// range holes. Reads and writes no data, except for records that no commit has stored.
     ///
-    /// Waits while too much data is dirty, and while a txg is being written out.
+    /// Returns false while too much data is dirty: the caller then repeats the call in a new turn
+    /// after [`Volume::wait_for_room`].
     ///
     /// # Durability
     /// As [`Self::change_objects`]. The log has no record of the change, so a sync of any object
@@ -55,34 +63,37 @@ impl Volume {
     /// the source is damaged on every leg; the errors of [`Self::change_objects`]. Nothing was
     /// changed then.
     #[boxed(?Send)]
-    pub async fn copy_records(
+    pub async fn copy(
         &self,
         copy: &RecordCopy,
         changes: &[ObjectChange],
-    ) -> Result<(), DatasetError> {
+    ) -> Result<bool, DatasetError> {
         assert!(copy.records.end - copy.records.start <= COPY_RECORDS_MAX, "{copy:?}");
+        let volume = self.volume;
         loop {
-            {
-                // With this lock, no txg is being written out.
-                let _committer = self.core.committer.lock().await;
-                self.core.pool.check_alive()?;
-                let source = (copy.source, copy.records.start..copy.records.start);
-                let found = self.stored_records(copy).await;
-                let stored = self.noted_object(source.0, source.1, found).await?;
-                let copied = self.copied_records(copy, &stored)?;
-                let checked = self.check_references(&copied).await;
-                self.noted_object(copy.source, copy.records.clone(), checked).await?;
-                let mut all = changes.to_vec();
-                all.extend(copied);
-                match self.change_once(&mut all, &mut By::Client, false).await? {
-                    Tried::Done => return Ok(()),
-                    // A rollback replaced the object table meanwhile.
-                    Tried::Replaced => continue,
-                    Tried::Full => {}
-                }
+            volume.core.pool.check_alive()?;
+            let source = (copy.source, copy.records.start..copy.records.start);
+            let found = volume.stored_records(copy).await;
+            let stored = volume.noted_object(source.0, source.1, found).await?;
+            let copied = volume.copied_records(copy, &stored)?;
+            let checked = volume.check_references(&copied).await;
+            volume.noted_object(copy.source, copy.records.clone(), checked).await?;
+            let mut all = changes.to_vec();
+            all.extend(copied);
+            match volume.change_once(&mut all, &mut By::Client, false).await? {
+                Tried::Done => return Ok(true),
+                // A rollback replaced the object table meanwhile.
+                Tried::Replaced => {}
+                Tried::Full => return Ok(false),
             }
-            self.wait_for_room().await?;
         }
+    }
+}
+
+impl Volume {
+    /// Waits until no txg is being written out.
+    pub async fn record_copy_turn(&self) -> RecordCopyTurn<'_> {
+        RecordCopyTurn { volume: self, _committer: self.core.committer.lock().await }
     }
 
     /// Finds the stored records of the source.

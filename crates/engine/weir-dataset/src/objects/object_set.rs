@@ -53,9 +53,9 @@ pub enum ObjectChange {
         /// Content, as many blocks as a record has.
         blocks: Vec<Block>,
     },
-    /// Makes a record a reference to a stored record. [`Volume::copy_records`] creates this change.
+    /// Makes a record a reference to a stored record. [`RecordCopyTurn::copy`] creates this change.
     ///
-    /// [`Volume::copy_records`]: crate::Volume::copy_records
+    /// [`RecordCopyTurn::copy`]: crate::RecordCopyTurn::copy
     Refer {
         /// The object.
         object: ObjectId,
@@ -151,6 +151,8 @@ pub(crate) struct ObjectChanges {
 pub(crate) struct Added {
     /// Memory, in blocks.
     pub(crate) blocks: u64,
+    /// Memory that one of the changed objects has in the open txg already: the largest one.
+    pub(crate) own_blocks: u64,
     /// Space for writing the changes, in bytes.
     pub(crate) cost: u64,
     /// Bytes of the records to which the call adds references.
@@ -168,6 +170,8 @@ impl ObjectChanges {
         let mut last: Option<(ObjectId, Option<u64>)> = None;
         for change in changes {
             let known = self.objects.get(&change.object());
+            let own = known.map_or(0, DirtyObject::memory_blocks);
+            added.own_blocks = added.own_blocks.max(own);
             let last = last.replace((change.object(), change.leaf()));
             let last = last.filter(|_| matches!(change, ObjectChange::Refer { .. }));
             let mut nodes = 0;

@@ -75,6 +75,14 @@ struct Progress {
     poisoned: bool,
 }
 
+/// Dirty blocks that a change adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewBlocks {
+    pub(crate) added: u64,
+    /// Dirty blocks that the volume or file has in the open txg already.
+    pub(crate) own: u64,
+}
+
 /// Decision on a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
@@ -390,12 +398,12 @@ impl Core {
     /// Decides whether `blocks` more consecutive dirty blocks may be accepted. `nodes` limits the
     /// nodes that the txg writes because of these blocks. A reservation of the volume covers
     /// `covered` bytes of the cost.
-    pub(crate) fn admit(&self, blocks: u64, nodes: Nodes, covered: u64) -> Admission {
-        self.admit_cost(blocks, nodes.cost(blocks), covered)
+    pub(crate) fn admit(&self, blocks: NewBlocks, nodes: Nodes, covered: u64) -> Admission {
+        self.admit_cost(blocks, nodes.cost(blocks.added), covered)
     }
 
     /// As [`Self::admit`], for a change with a worst-case cost of `cost` bytes.
-    pub(crate) fn admit_cost(&self, blocks: u64, cost: u64, covered: u64) -> Admission {
+    pub(crate) fn admit_cost(&self, blocks: NewBlocks, cost: u64, covered: u64) -> Admission {
         let dirty = self.dirty_blocks.load(Ordering::Acquire);
         let charged = self.charged.load(Ordering::Acquire) + cost;
         // `covered` can exceed `unclaimed`, because other tasks may have reduced `unclaimed` in the
@@ -420,11 +428,14 @@ impl Core {
         if self.fits_memory(blocks) { Admission::Now } else { Admission::Wait }
     }
 
-    /// True if this many more dirty blocks fit into the memory budget.
-    pub(crate) fn fits_memory(&self, blocks: u64) -> bool {
-        let dirty = self.dirty_blocks.load(Ordering::Acquire);
+    /// True if these blocks fit into the memory budget. The last eighth of the budget is for
+    /// volumes and files with little dirty data, so that they need not wait for commits while
+    /// another one is written as fast as the disks allow.
+    pub(crate) fn fits_memory(&self, NewBlocks { added, own }: NewBlocks) -> bool {
+        let (dirty, max) = (self.dirty_blocks.load(Ordering::Acquire), self.dirty_max());
+        let max = if own > max / 32 { max - max / 8 } else { max };
         // A request larger than the whole budget is accepted when nothing else is dirty.
-        blocks == 0 || dirty == 0 || dirty + blocks <= self.dirty_max()
+        added == 0 || dirty == 0 || dirty + added <= max
     }
 
     /// True if commits will free space without further changes by clients.

@@ -431,7 +431,10 @@ impl Volume {
     }
 
     /// Waits for the next commit, which releases the space reserved for the txg's dirty data.
-    pub(crate) async fn wait_for_room(&self) -> Result<(), DatasetError> {
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub async fn wait_for_room(&self) -> Result<(), DatasetError> {
         let committed = self.core.pool.committed_txg();
         // The commit of the syncing txg may release enough space; the commit of the open txg
         // certainly does.

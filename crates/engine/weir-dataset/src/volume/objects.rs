@@ -19,6 +19,7 @@ use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
 use crate::objects::object_log::{ObjectRecord, fits_batch};
 use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
+use crate::state::shared::NewBlocks;
 use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
 use crate::volume::read::{RESTARTS_MAX, restarted};
@@ -85,6 +86,28 @@ impl Volume {
         assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
         assert!((1..OBJECTS_MAX).contains(&record.object.0), "slots have numbers of objects");
         self.apply_changes(changes, By::Logged(record)).await
+    }
+
+    /// As [`Self::change_logged_objects`], but does not wait while too much data is dirty: returns
+    /// the record then, and the caller repeats the call after [`Self::wait_for_room`].
+    ///
+    /// # Errors
+    /// As [`Self::change_objects`].
+    #[boxed(?Send)]
+    pub async fn try_change_logged_objects(
+        &self,
+        mut changes: Vec<ObjectChange>,
+        record: ObjectRecord,
+    ) -> Result<Option<ObjectRecord>, DatasetError> {
+        assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
+        let (mut by, mut tries) = (By::Logged(record), 0);
+        loop {
+            match (self.change_once(&mut changes, &mut by, tries < RESTARTS_MAX).await?, by) {
+                (Tried::Full, By::Logged(record)) => return Ok(Some(record)),
+                (Tried::Replaced, same) => (by, tries) = (same, tries + 1),
+                (Tried::Done | Tried::Full, _) => return Ok(None),
+            }
+        }
     }
 
     /// As [`Self::change_objects`], for changes of any origin.
@@ -233,7 +256,8 @@ impl Volume {
     /// Returns true if a call may join the open txg, and false if it must wait for a commit.
     fn admit_objects(&self, state: &State, added: Added) -> Result<bool, DatasetError> {
         let fits = self.fits_quota(state, added.cost + added.referenced_bytes)?;
-        Ok(fits && self.fits_pool(added.blocks, added.cost)?)
+        let blocks = NewBlocks { added: added.blocks, own: added.own_blocks };
+        Ok(fits && self.fits_pool(blocks, added.cost)?)
     }
 
     fn add_objects(&self, set: &mut ObjectSet, changes: Vec<ObjectChange>, cost: u64) {

@@ -23,6 +23,7 @@ use weir_pool::{PlantedBug, Pool, PoolError, Tree};
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
 use crate::objects::record::{PartialChange, VolumeSize, ZERO_BLOCK};
+use crate::state::shared::NewBlocks;
 use crate::state::volume::{Source, State, Volume};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -219,7 +220,9 @@ impl Volume {
             }
             PartialChange::Zero => {
                 let rewritten = loads.iter().filter(is_data).count() as u64 * size.blocks();
-                let fits = self.admit_trim(state, rewritten)? && self.core.fits_memory(rewritten);
+                let own = state.object.open.data_blocks() as u64;
+                let blocks = NewBlocks { added: rewritten, own };
+                let fits = self.admit_trim(state, rewritten)? && self.core.fits_memory(blocks);
                 if fits && !self.core.admit_trim(rewritten) {
                     return Ok(Some(Obstacle::CannotReserve));
                 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_base::{Guid, SystemClock};
-use weir_dataset::{DatasetError, Engine, EngineOptions, SendSpec, SnapshotId};
+use weir_dataset::{
+    DatasetError, Engine, EngineOptions, ObjectChange, RecordCopy, SendSpec, SnapshotId, Volume,
+};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{CreateOptions, ImportOptions, PlantedBug, ScanState, VdevSpec};
@@ -40,6 +42,18 @@ pub(crate) fn committing<T>(engine: &Engine, future: impl Future<Output = T>) ->
         now(engine.sync()).unwrap();
     }
     panic!("commits do not help");
+}
+
+/// Copies records. Waits while too much data is dirty.
+pub(crate) async fn copy_records(
+    volume: &Volume,
+    copy: &RecordCopy,
+    changes: &[ObjectChange],
+) -> Result<(), DatasetError> {
+    while !volume.record_copy_turn().await.copy(copy, changes).await? {
+        volume.wait_for_room().await?;
+    }
+    Ok(())
 }
 
 /// Returns the options of a small engine without planted faults.

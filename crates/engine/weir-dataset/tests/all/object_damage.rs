@@ -17,7 +17,8 @@ use weir_device::MemoryDevice;
 use weir_format::{ObjectSlot, VdevKind};
 
 use crate::common::{
-    as_devices, committing, find_shared_damage, import, now, options, pool_of, run_scans,
+    as_devices, committing, copy_records, find_shared_damage, import, now, options, pool_of,
+    run_scans,
 };
 
 const MEMORY_BYTES: u64 = 16 << 20;
@@ -376,7 +377,7 @@ fn copy_from_a_damaged_leaf_fails_and_changes_nothing() {
     let changes = [ObjectChange::Zero { object: ObjectId(12), size: SIZE, records: 0..300 }];
     let copy = |pool: &Pool, count| {
         let copy = copy_of(LARGE, 12, count);
-        committing(&pool.engine, pool.files().copy_records(&copy, &changes))
+        committing(&pool.engine, copy_records(&pool.files(), &copy, &changes))
     };
     assert_eq!(copy(&pool, 200).unwrap_err().kind(), ErrorKind::Data);
     let files = pool.files();
@@ -405,7 +406,7 @@ fn copy_is_committed_by_the_next_sync_and_lost_without_one() {
     let old = Some(content(12, 0, 1)[0].to_vec());
     let new = Some(content(LARGE, 0, 1)[0].to_vec());
     for syncs in [false, true] {
-        committing(&pool.engine, pool.files().copy_records(&copy_of(LARGE, 12, 4), &[])).unwrap();
+        committing(&pool.engine, copy_records(&pool.files(), &copy_of(LARGE, 12, 4), &[])).unwrap();
         assert_eq!(read(&pool), new, "before the commit");
         // A change of the source after the copy does not change the copy.
         pool.change(vec![write(LARGE, 0, 9)]).unwrap();
@@ -431,7 +432,7 @@ fn copies_count_towards_the_quota_and_take_no_space() {
     let before = used();
     let copies = (21..=OBJECTS).take_while(|object| {
         let copy = copy_of(LARGE, *object, LARGE_RECORDS);
-        match committing(&pool.engine, pool.files().copy_records(&copy, &[])) {
+        match committing(&pool.engine, copy_records(&pool.files(), &copy, &[])) {
             Ok(()) => true,
             Err(error) => {
                 assert!(matches!(error, DatasetError::Quota { .. }), "{error}");

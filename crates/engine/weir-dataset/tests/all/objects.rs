@@ -11,7 +11,9 @@ use futures_util::FutureExt as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{as_devices, assert_exact, committing, import, now, options, pool_on};
+use crate::common::{
+    as_devices, assert_exact, committing, copy_records, import, now, options, pool_on,
+};
 use weir_base::{ErrorKind, ObjectId, RecordSize};
 use weir_block::Block;
 use weir_dataset::{DatasetError, Engine, ObjectChange, RecordCopy, SnapshotId, Volume};
@@ -184,7 +186,7 @@ fn object_dataset_matches_a_model() {
                 if numbers.u64(..5) == 0
                     && let Some((copy, changes)) = copy(&mut numbers, &mut model)
                 {
-                    committing(&engine, volume.copy_records(&copy, &changes)).unwrap();
+                    committing(&engine, copy_records(&volume, &copy, &changes)).unwrap();
                     continue;
                 }
                 let changes = batch(&mut numbers, &mut model);

@@ -137,6 +137,11 @@ impl<'a> Draft<'a> {
         (node.base, node.is_changed, node.before) = (Base::New, true, None);
     }
 
+    /// Drops an inode with its changes from the draft.
+    pub(crate) fn drop_node(&mut self, number: ObjectId) {
+        self.nodes.remove(&number);
+    }
+
     /// The inodes that the draft has read, with their changes.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = (&ObjectId, &DraftNode)> {
         self.nodes.iter()

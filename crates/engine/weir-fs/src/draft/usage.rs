@@ -88,6 +88,13 @@ impl Draft<'_> {
         Ok(())
     }
 
+    /// Drops the changes of the usage from the draft, before they are computed again.
+    pub(crate) fn drop_usage(&mut self, changes: &UsageChanges) {
+        if !changes.is_empty() {
+            self.drop_node(USAGE);
+        }
+    }
+
     /// Sets the limits of an owner.
     pub(crate) async fn set_limits(
         &mut self,

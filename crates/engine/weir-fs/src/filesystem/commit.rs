@@ -2,11 +2,13 @@
 //!
 //! Invariant: the inodes in memory change in the same step as the dataset, or not at all.
 
+use tokio::sync::MutexGuard;
 use weir_base::ObjectId;
 use weir_block::Block;
 use weir_dataset::{LogOrder, ObjectRecord, RecordCopy};
 use weir_format::files::FileRecord;
 
+use crate::draft::charge::UsageChanges;
 use crate::draft::node::Draft;
 use crate::error::FsError;
 use crate::filesystem::state::Filesystem;
@@ -23,7 +25,8 @@ pub(crate) struct Change<'r> {
 
 /// Form in which the engine gets a change of a draft.
 enum Passed<'c> {
-    Logged(ObjectRecord),
+    /// `None` after the engine has the change.
+    Logged(Option<ObjectRecord>),
     Copy(&'c RecordCopy),
 }
 
@@ -90,7 +93,7 @@ impl Filesystem {
         let Change { object, record, order, blocks } = change;
         let (kind, payload) = (record.kind(), record.encode(draft.stamp));
         let record = ObjectRecord { object, kind, order, payload, blocks };
-        self.pass_on(draft, Passed::Logged(record), locked).await
+        self.pass_on(draft, Passed::Logged(Some(record)), locked).await
     }
 
     /// As [`Self::commit`], for a change with references, which has no log record.
@@ -106,22 +109,15 @@ impl Filesystem {
     async fn pass_on(
         &self,
         draft: &mut Draft<'_>,
-        passed: Passed<'_>,
+        mut passed: Passed<'_>,
         locked: &mut [&mut LockedInode],
     ) -> Result<(), FsError> {
         let usage = draft.usage_changes();
-        // The lock protects the usage until the engine has its change.
-        let mut usage_lock = None;
-        if !usage.is_empty() {
-            usage_lock = Some(self.usage.lock().await);
-            draft.update_usage(&usage, true).await?;
+        while !self.try_pass_on(draft, &usage, &mut passed).await? {
+            // Without the lock of the usage, so that no change of another inode waits.
+            draft.drop_usage(&usage);
+            self.volume.wait_for_room().await?;
         }
-        let changes = draft.changes();
-        match passed {
-            Passed::Logged(record) => self.volume.change_logged_objects(changes, record).await?,
-            Passed::Copy(copy) => self.volume.copy_records(copy, &changes).await?,
-        }
-        drop(usage_lock);
         // No await follows, so a cancelled task never changes the dataset without these inodes.
         for (number, new) in draft.take_inodes() {
             let Some(locked) = locked.iter_mut().find(|locked| locked.number() == number) else {
@@ -134,5 +130,44 @@ impl Filesystem {
             };
         }
         Ok(())
+    }
+
+    /// Passes a change to the engine, with the new usage. Returns false if it must wait for a
+    /// commit.
+    async fn try_pass_on(
+        &self,
+        draft: &mut Draft<'_>,
+        usage: &UsageChanges,
+        passed: &mut Passed<'_>,
+    ) -> Result<bool, FsError> {
+        match passed {
+            Passed::Logged(record) => {
+                let _usage = self.add_usage(draft, usage).await?;
+                let change = record.take().expect("the engine has no change yet");
+                let changes = draft.changes();
+                *record = self.volume.try_change_logged_objects(changes, change).await?;
+                Ok(record.is_none())
+            }
+            Passed::Copy(copy) => {
+                let turn = self.volume.record_copy_turn().await;
+                let _usage = self.add_usage(draft, usage).await?;
+                Ok(turn.copy(copy, &draft.changes()).await?)
+            }
+        }
+    }
+
+    /// Adds the new usage to a draft. The returned lock protects the usage until the engine has the
+    /// change.
+    async fn add_usage(
+        &self,
+        draft: &mut Draft<'_>,
+        usage: &UsageChanges,
+    ) -> Result<Option<MutexGuard<'_, ()>>, FsError> {
+        if usage.is_empty() {
+            return Ok(None);
+        }
+        let lock = self.usage.lock().await;
+        draft.update_usage(usage, true).await?;
+        Ok(Some(lock))
     }
 }

@@ -1,12 +1,14 @@
 //! Tests of single operations.
 
+use std::task::{Context, Waker};
+
 use weir_base::ObjectId;
 use weir_dataset::{ObjectChange, SnapshotId};
 use weir_format::OBJECTS_MAX;
 use weir_format::files::{FileType, TimeStamp};
 use weir_fs::{Filesystem, Finding, FsError, NewInode, NewKind, ROOT, RenameMode, SetAttributes};
 
-use crate::common::Pool;
+use crate::common::{Pool, now};
 
 const DISK_BYTES: usize = 128 << 20;
 
@@ -243,6 +245,25 @@ fn full_filesystem_can_remove_files() {
     pool.check();
     create(&pool, ROOT, "again", &FILE);
     assert!(pool.run(pool.files.statistics()).unwrap().available_bytes > left + (16 << 20));
+}
+
+#[test]
+fn small_file_is_written_while_another_file_waits_for_memory() {
+    let pool = Pool::new(512 << 20);
+    let (large, small) = (create(&pool, ROOT, "large", &FILE), create(&pool, ROOT, "small", &FILE));
+    let mut numbers = fastrand::Rng::with_seed(1);
+    let part: Vec<u8> = (0..1 << 20).map(|_| numbers.u8(..)).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    let write = |at: u64| Box::pin(pool.files.write(large, at << 20, &part, false));
+    let waiting = (0..512).map(write).find_map(|mut write| {
+        let polled = write.as_mut().poll(&mut context);
+        polled.is_pending().then_some(write)
+    });
+    for at in 0..100 {
+        now(pool.files.write(small, at << 12, &part[..4096], false)).unwrap();
+    }
+    pool.run(waiting.expect("the memory is bounded")).unwrap();
+    pool.check();
 }
 
 #[test]
