@@ -168,13 +168,13 @@ fn clones_streams_and_crashes_keep_the_comparison_of_names() {
         server.weir("snapshot clone tank/home@one tank/copy").ok();
         // The receive flags the labels of its pool, so that an older weir refuses the pool.
         let spare = dirs.disk("disk-b", GIB);
-        server.weir("pool create spare disk-b").ok();
+        server.weir("pool create backup disk-b").ok();
         assert!(!has_flag(&spare));
-        let stream = server.shell("weir send tank/home@one | weir receive spare/received");
+        let stream = server.shell("weir send tank/home@one | weir receive backup/received");
         let moved = with_weir(stream).output().unwrap();
         assert!(moved.status.success(), "{}", text(&moved));
         assert!(has_flag(&spare));
-        for name in ["tank/copy", "spare/received", "tank/home@one"] {
+        for name in ["tank/copy", "backup/received", "tank/home@one"] {
             server.weir(&format!("mount {name} {}", other.text())).ok();
             let found = fs::read(other.at("CAFE\u{301}")).unwrap();
             assert_eq!(found, b"1", "{name}");
