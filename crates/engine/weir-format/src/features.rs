@@ -16,8 +16,8 @@ use crate::error::FormatError;
 /// Incompatible flag: the pool may have datasets with many objects, that is records of kind 20 and
 /// 21, summaries with object numbers, and log records of objects.
 const OBJECTS: u8 = 0;
-/// Incompatible flag: the pool may have case-insensitive filesystems. The keys of their names depend
-/// on tables of Unicode that a Weir without the feature lacks.
+/// Incompatible flag: the pool may have case-insensitive filesystems. The keys of names in them
+/// depend on tables of Unicode, and a Weir without the feature lacks these.
 const FOLDED_NAMES: u8 = 1;
 
 /// Maximum length of a flag's text.

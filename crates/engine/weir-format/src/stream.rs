@@ -39,8 +39,8 @@ pub const STREAM_VERSION: u32 = 2;
 /// changes.
 pub const OBJECT_STREAM_VERSION: u32 = 3;
 
-/// Version of the stream of a case-insensitive filesystem. Its frames are those of version 3. A
-/// receiver without the tables of Unicode refuses it.
+/// Version of the stream of a case-insensitive filesystem, with the frames of version 3. A receiver
+/// without the tables of Unicode refuses it.
 pub const FOLDED_STREAM_VERSION: u32 = 4;
 
 /// Maximum payload of a frame: a receiver must buffer the whole frame before it can verify any byte

@@ -182,8 +182,8 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Describes the fault of an entry's name, if any. `run`: the names before it with the same hash,
-    /// because the entries come in the order of their keys.
+    /// Describes the fault of an entry's name, if any. `run`: the names before it with the same
+    /// hash, because the entries come in the order of their keys.
     fn name_fault<'e>(
         &self,
         key: EntryKey,

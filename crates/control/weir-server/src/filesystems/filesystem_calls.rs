@@ -19,6 +19,7 @@ use weir_dataset::{Engine, PropertyTarget};
 use weir_fs::{FsError, Layout, ROOT, SetAttributes};
 
 use crate::answer::errors::{api_error, internal};
+use crate::answer::layout::{layout_of, name_case};
 use crate::answer::names::{Of, split};
 use crate::state::server::Manager;
 use crate::volumes::property_calls;
@@ -74,23 +75,9 @@ impl Manager {
     }
 }
 
-/// Returns the settings of a filesystem that are fixed at its creation; `None` if a newer Weir
-/// created it.
+/// As [`layout_of`], for the filesystem with this name.
 fn layout(engine: &Engine, own: &str) -> Option<Layout> {
     engine.volume(own).ok().and_then(|volume| layout_of(&volume))
-}
-
-/// As [`layout`], for an open dataset.
-pub(crate) fn layout_of(volume: &weir_dataset::Volume) -> Option<Layout> {
-    Layout::decode(&volume.object_layer()?)
-}
-
-/// Returns the comparison of names in a filesystem.
-pub(crate) fn name_case(layout: &Layout) -> NameCase {
-    match layout.case {
-        weir_fs::NameCase::Sensitive => NameCase::Sensitive,
-        weir_fs::NameCase::Insensitive => NameCase::Insensitive,
-    }
 }
 
 /// Gives the root directory of a new filesystem to the user of a server without root. No other user

@@ -24,10 +24,10 @@ use weir_dataset::{
 };
 
 use crate::answer::errors::{api_error, not_found, outcome};
+use crate::answer::layout::case_of;
 use crate::answer::names::{Of, hexadecimal, split};
 use crate::answer::pool_status;
 use crate::disks::pool_thread::OpenPool;
-use crate::filesystems::filesystem_calls::{layout_of, name_case};
 use crate::state::server::{Entry, Manager};
 use crate::volumes::kinds;
 
@@ -211,11 +211,6 @@ fn of_volume(volume: &Volume, guid: u64, spec: &PropertySpec) -> String {
         _ => return "-".to_owned(),
     };
     bytes.to_string()
-}
-
-/// Returns the value of `case`; a volume has none.
-fn case_of(volume: &weir_dataset::Volume) -> &'static str {
-    layout_of(volume).map_or("-", |layout| name_case(&layout).name())
 }
 
 /// Returns a read-only property of a snapshot. `volume`: the dataset of the snapshot, which has the

@@ -90,8 +90,8 @@ impl Layout {
         Some(Self { hash_key: u128::from_le_bytes(*key), record_size, case })
     }
 
-    /// True if the bytes are those of a filesystem that this Weir knows and that is
-    /// case-insensitive.
+    /// True if the bytes encode the settings of a case-insensitive filesystem that this Weir can
+    /// open.
     pub fn folds_names(bytes: &[u8; ObjectTable::LAYER_BYTES]) -> bool {
         Self::decode(bytes).is_some_and(|layout| layout.case == NameCase::Insensitive)
     }
@@ -108,7 +108,7 @@ mod tests {
 
     /// Filesystems of older versions of Weir have exactly these bytes.
     #[test]
-    fn case_sensitive_layout_keeps_its_bytes() {
+    fn case_sensitive_layout_has_the_bytes_of_older_versions() {
         let head = [2, 5, 0, 0, 0, 0, 0, 0];
         let bytes: Vec<u8> = head.into_iter().chain(0..16).chain([0; 16]).collect();
         assert_eq!(layout(NameCase::Sensitive).encode()[..], bytes);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_byte_is_refused() {
+    fn other_bytes_are_refused() {
         for case in [NameCase::Sensitive, NameCase::Insensitive] {
             let bytes = layout(case).encode();
             assert_eq!(Layout::decode(&bytes), Some(layout(case)));

@@ -5,7 +5,7 @@
 //! U+0130 stays, J + caron becomes U+01F0. So names that are canonically equivalent have the same
 //! form, and a character has the form of its simple folding.
 //!
-//! The tables are those of Unicode 16, in two crates with exact versions (decision 0035).
+//! Two crates with exact versions have the tables of Unicode 16 (decision 0035).
 //!
 //! Invariant: the form of a name never changes: a test has a checksum over the forms of all
 //! characters. Spec: Unicode 16.0 §3.13 (D145), UAX #15.
@@ -49,7 +49,7 @@ mod tests {
     /// A change of a table makes names of existing filesystems unreachable. If this test fails, the
     /// update of a crate must wait for a new version in the layout of filesystems.
     #[test]
-    fn tables_are_those_of_unicode_16() {
+    fn tables_have_the_content_of_unicode_16() {
         let major = u64::from(weir_format::files::UNICODE_VERSION);
         assert_eq!(unicode_case_mapping::UNICODE_VERSION, (major, 0, 0));
         assert_eq!(unicode_normalization::UNICODE_VERSION, (major as u8, 0, 0));
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_folded_or_refused(name in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn only_utf_8_is_folded(name in proptest::collection::vec(any::<u8>(), 0..300)) {
             prop_assert_eq!(fold(&name).is_some(), std::str::from_utf8(&name).is_ok());
         }
     }

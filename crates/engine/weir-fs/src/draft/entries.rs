@@ -149,7 +149,12 @@ enum EntryChange<'a> {
 impl EntryChange<'_> {
     fn on_list(&self, hash: &NameHash, list: &EntryList<'_>) -> Option<Vec<u8>> {
         match self {
-            Self::Insert(entry) => list.find(entry.key).is_none().then(|| list.with(entry)),
+            Self::Insert(entry) => {
+                // The record of a malicious log may have any key.
+                let first = hash.search(entry.name)?.first_key();
+                let is_free = list.find(entry.key).is_none();
+                (is_free && entry.key.has_hash_of(first)).then(|| list.with(entry))
+            }
             Self::Replace(entry) => {
                 let name = hash.search(entry.name)?;
                 let old = list.find(entry.key).filter(|old| name.is_equal(old.name))?;

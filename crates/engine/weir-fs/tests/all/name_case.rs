@@ -51,7 +51,7 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
 const KELVIN: &str = "\u{212a}";
 
 #[test]
-fn any_spelling_finds_a_file_and_no_second_one_can_be_created() {
+fn each_spelling_finds_the_file_and_none_creates_another() {
     let pool = new_pool();
     let file = create(&pool, ROOT, "R\u{e9}sum\u{e9}").unwrap();
     for spelling in ["R\u{e9}sum\u{e9}", "R\u{c9}SUM\u{c9}", "re\u{301}sume\u{301}"] {

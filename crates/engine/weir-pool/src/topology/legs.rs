@@ -440,8 +440,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Sets the flag of datasets with many objects in all labels, and with `folds_names` the flag of
-    /// case-insensitive filesystems. The caller commits the first such
+    /// Sets the flag of datasets with many objects in all labels. `folds_names`: also sets the flag
+    /// of case-insensitive filesystems. The caller commits the first such
     /// dataset afterwards, so that a Weir without the feature finds the flag on each disk that has
     /// an uberblock with the dataset. A disk on which a write fails is faulted and gets no
     /// uberblock.

@@ -7,11 +7,9 @@
 //!   weir-fs;
 //! - a name keeps its spelling until a rename gives it another one.
 
-use weir_base::ObjectId;
-use weir_fs::{Attributes, Filesystem, FsError, RenameMode};
+use weir_fs::{Attributes, RenameMode};
 
 use super::book::Book;
-use super::client::Client;
 use super::content::{Inode, Names, inode_of};
 use crate::rng::Rng;
 
@@ -121,7 +119,12 @@ impl Book {
     }
 
     /// Compares a lookup that no change accompanied.
-    fn judge_lookup(&mut self, directory: Inode, name: &[u8], found: Option<&Attributes>) {
+    pub(super) fn judge_lookup(
+        &mut self,
+        directory: Inode,
+        name: &[u8],
+        found: Option<&Attributes>,
+    ) {
         let Some(directory) = self.directory(directory.0) else { return };
         let expected = self.find(directory, name).map(|(_, inode)| inode);
         let found = found.map(inode_of);
@@ -129,23 +132,5 @@ impl Book {
             let name = String::from_utf8_lossy(name);
             self.fail(format!("{name} in {directory:?} is {found:?}, not {expected:?}"));
         }
-    }
-}
-
-impl Client {
-    pub(super) async fn look_up(&mut self, files: &Filesystem) -> Result<(), FsError> {
-        let (directory, name) = (self.directory(), self.name());
-        let before = self.book(|book| book.seq());
-        let found = match files.lookup(ObjectId(directory.0), &name).await {
-            Ok(found) => Some(found),
-            Err(FsError::NotFound) => None,
-            Err(error) => return Err(error),
-        };
-        self.book(|book| {
-            if book.seq() == before {
-                book.judge_lookup(directory, &name, found.as_ref());
-            }
-        });
-        Ok(())
     }
 }

@@ -17,6 +17,22 @@ use super::client::Client;
 use super::content::{Data, FILE_BYTES_MAX, Inode, Keys, inode_of};
 
 impl Client {
+    pub(super) async fn look_up(&mut self, files: &Filesystem) -> Result<(), FsError> {
+        let (directory, name) = (self.directory(), self.name());
+        let before = self.book(|book| book.seq());
+        let found = match files.lookup(ObjectId(directory.0), &name).await {
+            Ok(found) => Some(found),
+            Err(FsError::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        self.book(|book| {
+            if book.seq() == before {
+                book.judge_lookup(directory, &name, found.as_ref());
+            }
+        });
+        Ok(())
+    }
+
     pub(super) async fn read(&mut self, files: &Filesystem) -> Result<(), FsError> {
         let Some(inode) = self.file() else { return Ok(()) };
         let opened = files.open_inode(ObjectId(inode.0)).await?;

@@ -64,8 +64,8 @@ impl FilesScenario {
     }
 
     /// The scenario of a seed, without a fault of the engine. Two of three scenarios have an
-    /// operator, one of two has a fault of a leg, one of eight has large writes, and one of five has
-    /// a case-insensitive filesystem.
+    /// operator, one of two has a fault of a leg, one of eight has large writes, and one of five
+    /// has a case-insensitive filesystem.
     pub fn of_seed(seed: u64) -> Self {
         let (has_operator, is_large) = (!seed.is_multiple_of(3), seed.is_multiple_of(8));
         let mut rng = Rng::new(seed).stream("fault of a leg", 0);

@@ -207,8 +207,8 @@ fn check_cut(models: &[Model], expected: &Expected, images: Vec<MediaImage>) -> 
     lost.get()
 }
 
-/// Number of label copies of a disk that lack a flag of the first dataset. A Weir without the feature
-/// accepts such a label.
+/// Number of label copies of a disk that lack the flag of objects or of case-insensitive
+/// filesystems. A Weir without the feature accepts such a label.
 fn unflagged_copies(image: &MediaImage) -> usize {
     let starts = label_offsets(DISK_BYTES);
     let copies = starts.into_iter().flat_map(|start| [start, start + CONFIG_BYTES as u64]);
@@ -221,8 +221,9 @@ fn unflagged_copies(image: &MediaImage) -> usize {
     labels.filter(|label| !has_both(&label.features)).count()
 }
 
-/// Cuts the power at each step of the creation of a case-insensitive filesystem. Returns the number of cuts, and the
-/// number of cuts that leave a label copy without a flag although the pool has the dataset.
+/// Cuts the power at each step of the creation of a case-insensitive filesystem. Returns the number
+/// of cuts, and the number of cuts that leave a label copy without a flag although the pool has the
+/// dataset.
 fn cut_creation(bug: PlantedBug) -> (usize, usize) {
     let disk = |name: &str| MediaImage::blank(DiskOptions::new(name, DISK_BYTES));
     let world = SimWorld::from_media(1, vec![disk("disk0"), disk("disk1")]);
