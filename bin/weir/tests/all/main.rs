@@ -25,6 +25,7 @@ mod examples;
 mod failing_disks;
 mod flush_check;
 mod forecasts;
+mod forged_filesystems;
 mod full;
 mod guide;
 mod healing;

@@ -27,7 +27,7 @@ pub use disks::Disks;
 pub use exercise::{exercise, open, receive};
 pub use filesystem::{
     Editor, FILESYSTEM_FORGERIES, FilesystemForgery, Rescuable, Suspect, Tree, check_filesystem,
-    create_filesystem, filesystem_pool, list_filesystem, use_filesystem,
+    create_filesystem, filesystem_pool, forged_pool, list_filesystem, use_filesystem,
 };
 pub use forgery::{Forged, Forgery};
 pub use map::{Kind, Map};

@@ -15,11 +15,13 @@ use weir_pool::{CreateOptions, VdevSpec};
 use crate::bench::{Bench, drive, now};
 use crate::disks::{Disks, options};
 use crate::filesystem::editor::Editor;
-use crate::filesystem::forgeries::FilesystemForgery;
+use crate::filesystem::forgeries::{FILESYSTEM_FORGERIES, FilesystemForgery};
 use crate::filesystem::sample::{LAYOUT, Tree, clock, fill};
 
 /// Size of the pool of one sample without labels and log.
 const AREA_BYTES: u64 = 8 << 20;
+/// Size of the pool of all samples without labels and log.
+const POOL_AREA_BYTES: u64 = 96 << 20;
 const LOG_BYTES: u64 = 256 << 10;
 
 /// Creates the sample filesystem in a pool and applies a forgery to it.
@@ -43,13 +45,28 @@ pub async fn create_filesystem(
     Ok(tree)
 }
 
-/// Creates a pool in memory with one sample filesystem, `home`.
+/// Creates a pool with one filesystem for each forgery, which has the name of the forgery, and the
+/// filesystem `sound`. Returns the bytes of its only disk, and the inodes of each filesystem.
 ///
 /// # Panics
-/// The forgery does not fit the sample.
-pub fn filesystem_pool(forgery: Option<&FilesystemForgery>) -> (Disks, Tree) {
-    let len = 2 * LABEL_BYTES + LOG_BYTES + AREA_BYTES;
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new("disk0", len as usize));
+/// A forgery does not fit the sample.
+pub fn forged_pool() -> (Vec<u8>, Vec<(&'static str, Tree)>) {
+    let (device, bench) = empty_pool(POOL_AREA_BYTES);
+    let forgeries = FILESYSTEM_FORGERIES.iter().map(|forgery| (forgery.name, Some(forgery)));
+    let mut trees = Vec::new();
+    for (name, forgery) in forgeries.chain([("sound", None)]) {
+        let tree = drive(&bench, create_filesystem(&bench, name, forgery));
+        let tree = tree.expect("the pool is not suspended").expect("the forgery fits the sample");
+        trees.push((name, tree));
+    }
+    drop(bench);
+    (device.content(), trees)
+}
+
+/// Creates a pool on a disk in memory.
+fn empty_pool(area_bytes: u64) -> (Arc<MemoryDevice>, Bench) {
+    let len = 2 * LABEL_BYTES + LOG_BYTES + area_bytes;
+    let device = Arc::new(MemoryDevice::new("disk0", len as usize));
     let sizes = CreateOptions {
         segment_bytes: Some(256 << 10),
         strip_bytes: None,
@@ -58,10 +75,18 @@ pub fn filesystem_pool(forgery: Option<&FilesystemForgery>) -> (Disks, Tree) {
     };
     let mut guids = (1..).map(Guid);
     let mut guid = || guids.next().expect("endless");
-    let disks = vec![Arc::clone(&device)];
+    let disks: Vec<Arc<dyn Device>> = vec![Arc::clone(&device) as _];
     let vdevs = [VdevSpec { kind: VdevKind::Disk, role: VdevRole::Data, disks }];
     let engine = now(Engine::create("tank", &vdevs, sizes, &options(), &mut guid));
-    let bench = Bench::new(engine.expect("a sound pool"));
+    (device, Bench::new(engine.expect("a sound pool")))
+}
+
+/// Creates a pool in memory with one sample filesystem, `home`.
+///
+/// # Panics
+/// The forgery does not fit the sample.
+pub fn filesystem_pool(forgery: Option<&FilesystemForgery>) -> (Disks, Tree) {
+    let (device, bench) = empty_pool(AREA_BYTES);
     let tree = drive(&bench, create_filesystem(&bench, "home", forgery));
     let tree = tree.expect("the pool is not suspended").expect("the forgery fits the sample");
     drop(bench);
