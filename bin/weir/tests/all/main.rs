@@ -58,6 +58,7 @@ mod sending;
 mod shape;
 mod snapshots;
 mod steady;
+mod stuck_disks;
 mod unauthenticated;
 mod two_servers;
 mod words;

@@ -15,6 +15,7 @@ pub(crate) mod network;
 pub(crate) mod ports;
 pub(crate) mod rng;
 pub(crate) mod room;
+pub(crate) mod stuck;
 pub(crate) mod uml;
 
 use std::fs::{self, File};
