@@ -23,6 +23,7 @@ mod demo;
 mod embedding;
 mod examples;
 mod failing_disks;
+mod files_model;
 mod flush_check;
 mod forecasts;
 mod forged_filesystems;

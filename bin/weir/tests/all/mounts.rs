@@ -41,6 +41,11 @@ pub(crate) fn no_fuse() -> Option<String> {
 
 /// Runs a test, unless this machine has no FUSE. Fails if the test takes too long.
 pub(crate) fn on_fuse(body: impl FnOnce() + Send + 'static) {
+    on_fuse_within(LIMIT, body);
+}
+
+/// As [`on_fuse`], with another time limit.
+pub(crate) fn on_fuse_within(limit: Duration, body: impl FnOnce() + Send + 'static) {
     if let Some(why) = no_fuse() {
         eprintln!("skipped: {why}");
         return;
@@ -52,7 +57,7 @@ pub(crate) fn on_fuse(body: impl FnOnce() + Send + 'static) {
         done.send(()).unwrap();
     });
     let test = test.unwrap();
-    match ended.recv_timeout(LIMIT) {
+    match ended.recv_timeout(limit) {
         Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
             test.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }

@@ -10,6 +10,7 @@
 pub(crate) mod iscsi;
 pub(crate) mod liar;
 pub(crate) mod load;
+pub(crate) mod mapped;
 pub(crate) mod nbd;
 pub(crate) mod network;
 pub(crate) mod ports;

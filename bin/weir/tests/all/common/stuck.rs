@@ -50,14 +50,14 @@ impl StuckDisk {
         &self.at
     }
 
-    /// From now on the disk answers no request, until the guard is dropped. Declare the guard after the server: a process with a request to the disk cannot
-    /// end.
+    /// From now on the disk answers no request, until the guard is dropped. Declare the guard after
+    /// the server: a process with a request to the disk cannot end.
     pub(crate) fn stop(&self) -> Stopped<'_> {
         self.signal(Signal::STOP);
         Stopped(self)
     }
 
-    /// The disk answers all requests, also those that wait.
+    /// The disk answers again, also to the requests that wait.
     fn resume(&self) {
         self.signal(Signal::CONT);
     }
