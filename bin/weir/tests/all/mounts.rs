@@ -159,6 +159,15 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
         assert_eq!(&value[..bytes], b"text");
         let capability = rustix::fs::getxattr(&one, "security.capability", &mut value);
         assert_eq!(capability, Err(rustix::io::Errno::NODATA));
+        // CAP_NET_RAW, permitted and effective, as setcap(8) stores it (capabilities(7)): version 2,
+        // and the low and high words of the permitted and inheritable capabilities.
+        let words = [0x0200_0001_u32, 1 << 13, 0, 0, 0];
+        let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        let set = rustix::fs::setxattr(&one, "security.capability", &value, XattrFlags::empty());
+        assert_eq!(set, Err(rustix::io::Errno::OPNOTSUPP), "a write would have to remove it");
+        let mut names = [0; 256];
+        let bytes = rustix::fs::listxattr(&one, &mut names).unwrap();
+        assert_eq!(&names[..bytes], b"user.kind\0");
         // Set the smallest time of 64 bits, and times before 1970 with nanoseconds.
         let times = |seconds| Timestamps {
             last_access: Timespec { tv_sec: seconds, tv_nsec: 5 },
