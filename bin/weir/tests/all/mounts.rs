@@ -159,8 +159,8 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
         assert_eq!(&value[..bytes], b"text");
         let capability = rustix::fs::getxattr(&one, "security.capability", &mut value);
         assert_eq!(capability, Err(rustix::io::Errno::NODATA));
-        // CAP_NET_RAW, permitted and effective, as setcap(8) stores it (capabilities(7)): version 2,
-        // and the low and high words of the permitted and inheritable capabilities.
+        // CAP_NET_RAW, permitted and effective, as setcap(8) stores it (capabilities(7)): version
+        // 2, and the words of the permitted and inheritable capabilities.
         let words = [0x0200_0001_u32, 1 << 13, 0, 0, 0];
         let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
         let set = rustix::fs::setxattr(&one, "security.capability", &value, XattrFlags::empty());
