@@ -46,7 +46,7 @@ pub(super) struct LongTests {
 }
 
 /// Long end-to-end tests, each with the name of its piece.
-const LONG_TESTS: [(&str, LongTests); 3] = [
+const LONG_TESTS: [(&str, LongTests); 4] = [
     (
         "crash",
         LongTests {
@@ -59,6 +59,13 @@ const LONG_TESTS: [(&str, LongTests); 3] = [
         LongTests {
             filter: "send::streams_survive_kills_of_either_side",
             length: ("WEIR_SEND_KILLS", "100"),
+        },
+    ),
+    (
+        "files",
+        LongTests {
+            filter: "weir::all::files_model::",
+            length: ("WEIR_FILES_OPERATIONS", "25000"),
         },
     ),
     ("full", LongTests { filter: "weir::all::full::", length: ("WEIR_FULL_CYCLES", "24") }),

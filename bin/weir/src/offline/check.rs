@@ -226,8 +226,13 @@ async fn check_filesystems(engine: &Arc<Engine>) -> Result<Vec<WrongInode>, ApiE
         }
         let filesystem = format!("{}/{}", engine.pool().name(), volume.info().name);
         let now = Box::new(TimeStamp::default);
-        let opened = Filesystem::open_unchanged(engine, volume, now);
-        let files = opened.map_err(|error| rescue_tree::fs_error(&error))?;
+        let files = match Filesystem::open_unchanged(engine, volume, now) {
+            Ok(files) => files,
+            Err(error) => {
+                wrong.push(WrongInode { filesystem, inode: 0, what: error.to_string() });
+                continue;
+            }
+        };
         let found = files.check().await.map_err(|error| rescue_tree::fs_error(&error))?;
         let named = found.into_iter().map(|Finding { inode, what }| {
             let filesystem = filesystem.clone();

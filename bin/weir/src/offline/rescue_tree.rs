@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use indicatif::ProgressBar;
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use serde::Serialize;
 use weir_api::ApiError;
@@ -38,7 +39,8 @@ use crate::offline::rescue_volume::{PIECE_BYTES, file_error};
 /// Maximum number of damaged parts that the report names. Further parts are only counted.
 const DAMAGE_NAMED_MAX: usize = 64;
 
-/// Directory in the copy for inodes without a readable name.
+/// Directory in the copy for inodes without a readable name. If the filesystem has this name, a
+/// number follows.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Result of a rescue.
@@ -163,6 +165,48 @@ pub(super) fn fs_error(error: &FsError) -> ApiError {
     }
 }
 
+/// True if the target refuses only this inode, so that the rescue continues with the others: the
+/// name, the size or the number of links exceeds a limit of its file system, or the value is
+/// invalid there.
+fn is_refused(error: &io::Error) -> bool {
+    const REFUSED: [Errno; 8] = [
+        Errno::NAMETOOLONG,
+        Errno::FBIG,
+        Errno::OVERFLOW,
+        Errno::INVAL,
+        Errno::MLINK,
+        Errno::OPNOTSUPP,
+        Errno::NODEV,
+        Errno::NXIO,
+    ];
+    is_errno(error, &REFUSED)
+}
+
+fn is_errno(error: &io::Error, numbers: &[Errno]) -> bool {
+    Errno::from_io_error(error).is_some_and(|number| numbers.contains(&number))
+}
+
+/// True for the inodes that only a user with CAP_MKNOD may create.
+fn is_special(file_type: FileType) -> bool {
+    !matches!(file_type, FileType::Directory | FileType::Regular | FileType::SymbolicLink)
+}
+
+/// Creates the first directory with this name, or with this name and a number, that does not exist.
+fn create_numbered(path: &Path) -> Result<PathBuf, ApiError> {
+    let mut created = path.to_owned();
+    for number in 1_u64.. {
+        match create_directory(&created) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let mut name = path.as_os_str().to_owned();
+                name.push(format!("-{number}"));
+                created = PathBuf::from(name);
+            }
+            done => return done.map(|()| created.clone()).map_err(|e| file_error(&created, &e)),
+        }
+    }
+    unreachable!("a directory has fewer names than there are numbers")
+}
+
 fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
@@ -236,68 +280,110 @@ impl Copier {
             self.found(path, None, "the directory has several names".to_owned());
             return Ok(false);
         }
-        let created = match self.links.get(&number.0) {
-            Some(first) if !is_new => fs::hard_link(first, path),
-            _ => self.create(&attributes, path).await?,
-        };
-        match created {
-            Ok(()) if is_directory => {
+        if !is_new {
+            self.copy_name(&attributes, path).await?;
+            return Ok(false);
+        }
+        match self.create(&attributes, path).await? {
+            Ok(false) => return Ok(false),
+            Ok(true) if is_directory => {
                 self.rescued.directories += 1;
                 self.directories.push((path.to_owned(), attributes));
             }
-            Ok(()) if is_new => {
+            Ok(true) => {
                 if attributes.nlink > 1 {
                     self.links.insert(number.0, path.to_owned());
                 }
                 self.set_attributes(path, &attributes).await?;
             }
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.found(path, None, "the directory has this name twice".to_owned());
-                return Ok(false);
-            }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !self.is_root => {
+            Err(error)
+                if is_special(attributes.file_type)
+                    && error.kind() == io::ErrorKind::PermissionDenied =>
+            {
                 self.rescued.not_permitted += 1;
                 return Ok(false);
             }
-            Err(error) => return Err(file_error(path, &error)),
+            Err(error) => {
+                self.refused(path, &error)?;
+                // A copy in `lost+found` has a shorter path, and another directory above it.
+                if is_errno(&error, &[Errno::NAMETOOLONG, Errno::MLINK]) {
+                    self.seen.remove(&number.0);
+                }
+                return Ok(false);
+            }
         }
         Ok(is_directory)
     }
 
-    /// Creates a copy of an inode. The outer error is an error of the pool, the inner one of the
-    /// target.
+    /// Gives an inode that is already in the copy one more name.
+    async fn copy_name(&mut self, attributes: &Attributes, path: &Path) -> Result<(), ApiError> {
+        let number = attributes.number.0;
+        let Some(first) = self.links.get(&number) else {
+            let what = format!("inode {number} has more names than its link count, or no copy");
+            self.found(path, None, what);
+            return Ok(());
+        };
+        match fs::hard_link(first, path) {
+            Ok(()) => Ok(()),
+            // The target allows no further name of the copy: start a second copy.
+            Err(error) if is_errno(&error, &[Errno::MLINK, Errno::PERM, Errno::OPNOTSUPP]) => {
+                match self.create(attributes, path).await? {
+                    Ok(true) => {
+                        self.links.insert(number, path.to_owned());
+                        self.set_attributes(path, attributes).await
+                    }
+                    Ok(false) => Ok(()),
+                    Err(error) => self.refused(path, &error),
+                }
+            }
+            Err(error) => self.refused(path, &error),
+        }
+    }
+
+    /// Records an inode or a name that the target refuses. Other errors of the target, such as a
+    /// full disk, end the rescue.
+    fn refused(&mut self, path: &Path, error: &io::Error) -> Result<(), ApiError> {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            self.found(path, None, "the directory has this name twice".to_owned());
+        } else if is_refused(error) {
+            self.found(path, None, format!("the target refuses it: {error}"));
+        } else {
+            return Err(file_error(path, error));
+        }
+        Ok(())
+    }
+
+    /// Creates a copy of an inode; false if damage leaves nothing to create. The outer error is an
+    /// error of the pool, the inner one of the target.
     async fn create(
         &mut self,
         attributes: &Attributes,
         path: &Path,
-    ) -> Result<io::Result<()>, ApiError> {
+    ) -> Result<io::Result<bool>, ApiError> {
         let special = |file_type| {
             let (mode, device) = (Mode::from_bits_retain(0o600), attributes.device);
             Ok(rustix::fs::mknodat(CWD, path, file_type, mode, device)?)
         };
         let created = match attributes.file_type {
-            FileType::Directory => return Ok(create_directory(path)),
+            FileType::Directory => return Ok(create_directory(path).map(|()| true)),
             FileType::Regular => {
                 let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-                let file = file.and_then(|file| {
-                    file.set_len(attributes.size)?;
-                    Ok(file)
-                });
-                match file {
-                    Ok(file) => {
-                        self.rescued.files += 1;
-                        self.copy_data(attributes.number, path, &file).await?;
-                        return Ok(Ok(()));
-                    }
-                    Err(error) => Err(error),
+                let file = match file {
+                    Ok(file) => file,
+                    Err(error) => return Ok(Err(error)),
+                };
+                self.rescued.files += 1;
+                if let Err(error) = file.set_len(attributes.size) {
+                    self.refused(path, &error)?;
                 }
+                self.copy_data(attributes.number, path, &file).await?;
+                return Ok(Ok(true));
             }
             FileType::SymbolicLink => match self.files.read_link(attributes.number).await {
                 Ok(link) => std::os::unix::fs::symlink(OsStr::from_bytes(&link), path),
                 Err(error) => {
                     self.damaged(path, &error)?;
-                    return Ok(Ok(()));
+                    return Ok(Ok(false));
                 }
             },
             FileType::Fifo => special(rustix::fs::FileType::Fifo),
@@ -306,7 +392,7 @@ impl Copier {
             FileType::BlockDevice => special(rustix::fs::FileType::BlockDevice),
         };
         self.rescued.others += u64::from(created.is_ok());
-        Ok(created)
+        Ok(created.map(|()| true))
     }
 
     async fn copy_data(
@@ -345,11 +431,15 @@ impl Copier {
         while at < range.end {
             let piece_end = (at - at % piece_bytes + piece_bytes).min(range.end);
             match self.files.read(number, at, (piece_end - at) as usize).await {
-                Ok(data) => {
-                    let written = file.write_all_at(&data, at);
-                    written.map_err(|error| file_error(path, &error))?;
-                    self.rescued.copied_bytes += data.len() as u64;
-                }
+                Ok(data) => match file.write_all_at(&data, at) {
+                    Ok(()) => self.rescued.copied_bytes += data.len() as u64,
+                    Err(error) if is_refused(&error) => {
+                        let what = format!("the target refuses these bytes: {error}");
+                        self.found(path, Some(at..range.end), what);
+                        return Ok(());
+                    }
+                    Err(error) => return Err(file_error(path, &error)),
+                },
                 Err(error) if error.is_damage() && piece_bytes > part.record_bytes => {
                     piece_bytes = part.record_bytes;
                     continue;
@@ -390,20 +480,18 @@ impl Copier {
         // Start with the inodes that no other unnamed inode names, and copy the inodes below them.
         // The inodes that are still not copied are in a cycle of damaged directories.
         let (below, tops): (Vec<_>, Vec<_>) = unnamed.into_iter().partition(|n| named.contains(n));
+        let mut directory = None;
         for number in tops.into_iter().chain(below) {
             if self.seen.contains(&number.0) {
                 continue;
             }
-            if self.rescued.unnamed == 0 {
-                create_directory(lost_and_found)
-                    .or_else(|error| match error.kind() {
-                        io::ErrorKind::AlreadyExists => Ok(()),
-                        _ => Err(error),
-                    })
-                    .map_err(|error| file_error(lost_and_found, &error))?;
-            }
+            // The directory is new: a symbolic link with this name could lead out of the copy.
+            let directory = match &mut directory {
+                Some(directory) => directory,
+                none => none.insert(create_numbered(lost_and_found)?),
+            };
             self.rescued.unnamed += 1;
-            let path = lost_and_found.join(format!("#{}", number.0));
+            let path = directory.join(format!("#{}", number.0));
             if self.copy_entry(number, &path).await? {
                 self.copy_directories(number, path).await?;
             }
@@ -413,24 +501,36 @@ impl Copier {
 
     /// Sets owner, extended attributes, permissions and times of a copy.
     async fn set_attributes(&mut self, path: &Path, of: &Attributes) -> Result<(), ApiError> {
-        let failed = |error: rustix::io::Errno| file_error(path, &error.into());
+        let failed = |error: Errno| file_error(path, &error.into());
         let is_link = of.file_type == FileType::SymbolicLink;
-        if self.is_root {
+        // The largest number is no user or group: chown(2) takes it for "no change".
+        let is_owner = of.uid != u32::MAX && of.gid != u32::MAX;
+        let mut is_owned = is_owner && of.uid == rustix::process::geteuid().as_raw();
+        if self.is_root && is_owner {
             let (uid, gid) = (Uid::from_raw(of.uid), Gid::from_raw(of.gid));
             let flags = AtFlags::SYMLINK_NOFOLLOW;
-            rustix::fs::chownat(CWD, path, Some(uid), Some(gid), flags).map_err(failed)?;
-        } else if Uid::from_raw(of.uid) != rustix::process::geteuid() {
-            self.rescued.not_permitted += 1;
+            is_owned = match rustix::fs::chownat(CWD, path, Some(uid), Some(gid), flags) {
+                Ok(()) => true,
+                // Root of a container lacks the capability, or the user namespace the number.
+                Err(Errno::PERM | Errno::INVAL) => false,
+                Err(error) => return Err(failed(error)),
+            };
         }
+        self.rescued.not_permitted += u64::from(!is_owned);
         self.set_xattrs(path, of.number).await?;
         if !is_link {
             // A user other than root may become the owner of the copy, so drop the set-id bits.
-            let bits = if self.is_root { of.permissions } else { of.permissions & 0o1777 };
+            let may_set_id = self.is_root && is_owned;
+            let bits = if may_set_id { of.permissions } else { of.permissions & 0o1777 };
             rustix::fs::chmod(path, Mode::from_bits_retain(bits)).map_err(failed)?;
         }
         let time = |time: TimeStamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
         let times = Timestamps { last_access: time(of.atime), last_modification: time(of.mtime) };
-        rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)
+        match rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::INVAL | Errno::OVERFLOW) => self.rescued.not_permitted += 1,
+            set => set.map_err(failed)?,
+        }
+        Ok(())
     }
 
     async fn set_xattrs(&mut self, path: &Path, number: ObjectId) -> Result<(), ApiError> {
@@ -454,9 +554,9 @@ impl Copier {
         Ok(())
     }
 
-    /// Records damage; other errors end the rescue.
+    /// Records damage; an error of the engine without damage ends the rescue.
     fn damaged(&mut self, path: &Path, error: &FsError) -> Result<(), ApiError> {
-        if !error.is_damage() {
+        if matches!(error, FsError::Dataset(_)) && !error.is_damage() {
             return Err(fs_error(error));
         }
         self.found(path, None, error.to_string());

@@ -41,6 +41,11 @@ pub(crate) fn no_fuse() -> Option<String> {
 
 /// Runs a test, unless this machine has no FUSE. Fails if the test takes too long.
 pub(crate) fn on_fuse(body: impl FnOnce() + Send + 'static) {
+    on_fuse_within(LIMIT, body);
+}
+
+/// As [`on_fuse`], with another time limit.
+pub(crate) fn on_fuse_within(limit: Duration, body: impl FnOnce() + Send + 'static) {
     if let Some(why) = no_fuse() {
         eprintln!("skipped: {why}");
         return;
@@ -52,7 +57,7 @@ pub(crate) fn on_fuse(body: impl FnOnce() + Send + 'static) {
         done.send(()).unwrap();
     });
     let test = test.unwrap();
-    match ended.recv_timeout(LIMIT) {
+    match ended.recv_timeout(limit) {
         Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => {
             test.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
@@ -154,6 +159,15 @@ fn files_names_links_and_attributes_behave_as_on_a_local_disk() {
         assert_eq!(&value[..bytes], b"text");
         let capability = rustix::fs::getxattr(&one, "security.capability", &mut value);
         assert_eq!(capability, Err(rustix::io::Errno::NODATA));
+        // CAP_NET_RAW, permitted and effective, as setcap(8) stores it (capabilities(7)): version
+        // 2, and the words of the permitted and inheritable capabilities.
+        let words = [0x0200_0001_u32, 1 << 13, 0, 0, 0];
+        let value: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+        let set = rustix::fs::setxattr(&one, "security.capability", &value, XattrFlags::empty());
+        assert_eq!(set, Err(rustix::io::Errno::OPNOTSUPP), "a write would have to remove it");
+        let mut names = [0; 256];
+        let bytes = rustix::fs::listxattr(&one, &mut names).unwrap();
+        assert_eq!(&names[..bytes], b"user.kind\0");
         // Set the smallest time of 64 bits, and times before 1970 with nanoseconds.
         let times = |seconds| Timestamps {
             last_access: Timespec { tv_sec: seconds, tv_nsec: 5 },

@@ -5,11 +5,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
 use crate::common::rng::Rng;
 use crate::common::{Dirs, GIB, MIB, Ran, WEIR, code, spoil};
@@ -17,6 +18,8 @@ use crate::mounts::{Place, on_fuse};
 
 const DATA_LOST: i32 = 10;
 const LARGE_BYTES: usize = 3 << 20;
+/// Number of nested directories whose path is longer than PATH_MAX (4096 bytes).
+const DEEP_LEVELS: u32 = 40;
 /// Names in the directory with many entries.
 const NAMES: u32 = 300;
 
@@ -165,5 +168,59 @@ fn damaged_files_are_named_and_the_others_are_rescued() {
         assert_eq!(fs::read_dir(copy.join("many")).unwrap().count(), NAMES as usize);
         let ran = weir(&["check", "tank", "-d", text(&disk)]);
         ran.fails(DATA_LOST, &["blocks without a good copy"]);
+    });
+}
+
+/// Creates directories below `top` until the path of the last one is longer than PATH_MAX, and a
+/// file in the last one.
+fn populate_deep(top: &Path) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut last = rustix::fs::open(top, flags, Mode::empty()).unwrap();
+    for level in 0..DEEP_LEVELS {
+        let name = format!("{level}{}", "d".repeat(240));
+        rustix::fs::mkdirat(&last, &name, Mode::from_bits_retain(0o755)).unwrap();
+        last = rustix::fs::openat(&last, &name, flags, Mode::empty()).unwrap();
+    }
+    let create = OFlags::WRONLY | OFlags::CREATE;
+    let file = rustix::fs::openat(&last, "file", create, Mode::from_bits_retain(0o644)).unwrap();
+    let mut file = File::from(file);
+    file.write_all(b"deep").unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Contents of all files with the name `file` below a directory.
+fn contents_below(path: &Path, found: &mut Vec<Vec<u8>>) {
+    for entry in fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            contents_below(&path, found);
+        } else if path.file_name() == Some(OsStr::new("file")) {
+            found.push(fs::read(&path).unwrap());
+        }
+    }
+}
+
+// Regression: a path longer than PATH_MAX ended the rescue, and all later files were missing.
+#[test]
+fn inodes_behind_too_long_paths_are_rescued_to_lost_and_found() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        dirs.disk("a", GIB);
+        let server = dirs.start();
+        server.weir("pool create tank a").ok();
+        server.weir("filesystem create tank/home").ok();
+        let home = Place::new(&dirs, "home");
+        server.weir(&format!("mount tank/home {}", home.text())).ok();
+        populate_deep(&home.at(""));
+        fs::write(home.at("other"), b"other").unwrap();
+        File::open(home.at("other")).unwrap().sync_all().unwrap();
+        server.kill();
+        let (disk, copy) = (dirs.file("a"), dirs.file("copy"));
+        let ran = weir(&["rescue", "tank/home", "-d", text(&disk), "--to", text(&copy)]);
+        ran.fails(DATA_LOST, &["the target refuses it", "lost+found"]);
+        assert_eq!(fs::read(copy.join("other")).unwrap(), b"other");
+        let mut found = Vec::new();
+        contents_below(&copy.join("lost+found"), &mut found);
+        assert_eq!(found, [b"deep"]);
     });
 }

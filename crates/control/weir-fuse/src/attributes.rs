@@ -39,7 +39,7 @@ pub(crate) fn file_attr(attributes: &Attributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.number.0),
         size: attributes.size,
-        blocks: attributes.blocks * (BLOCK_BYTES as u64 / SECTOR_BYTES),
+        blocks: attributes.blocks.saturating_mul(BLOCK_BYTES as u64 / SECTOR_BYTES),
         atime: system_time(attributes.atime),
         mtime: system_time(attributes.mtime),
         ctime: system_time(attributes.ctime),

@@ -5,6 +5,7 @@
 //! Invariant: numbers below [`FIRST`] other than [`ROOT`] belong to no client.
 
 use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_format::files::{FileType, Inode, InodeState};
 
 /// Root directory.
 pub const ROOT: ObjectId = ObjectId(1);
@@ -14,6 +15,19 @@ pub(crate) const BITMAP: ObjectId = ObjectId(2);
 pub(crate) const ORPHANS: ObjectId = ObjectId(3);
 /// Usage and limits of users, groups and projects.
 pub(crate) const USAGE: ObjectId = ObjectId(4);
+/// Internal inodes and the root directory, with their types.
+pub(crate) const FIXED: [(ObjectId, FileType); 4] = [
+    (ROOT, FileType::Directory),
+    (BITMAP, FileType::Regular),
+    (ORPHANS, FileType::Directory),
+    (USAGE, FileType::Regular),
+];
+
+/// True if an inode with a fixed number has its type and state.
+pub(crate) fn is_fixed(inode: &Inode, file_type: FileType) -> bool {
+    inode.state == InodeState::Named && inode.file_type == file_type
+}
+
 /// First inode number of files that clients create.
 pub(crate) const FIRST: ObjectId = ObjectId(16);
 

@@ -14,6 +14,7 @@
 mod bench;
 mod disks;
 mod exercise;
+mod filesystem;
 mod forgery;
 pub mod images;
 mod map;
@@ -24,6 +25,10 @@ mod stream;
 
 pub use disks::Disks;
 pub use exercise::{exercise, open, receive};
+pub use filesystem::{
+    Editor, FILESYSTEM_FORGERIES, FilesystemForgery, Rescuable, Suspect, Tree, check_filesystem,
+    create_filesystem, filesystem_pool, forged_pool, list_filesystem, use_filesystem,
+};
 pub use forgery::{Forged, Forgery};
 pub use map::{Kind, Map};
 pub use objects::FILES;

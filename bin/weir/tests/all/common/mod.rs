@@ -10,11 +10,13 @@
 pub(crate) mod iscsi;
 pub(crate) mod liar;
 pub(crate) mod load;
+pub(crate) mod mapped;
 pub(crate) mod nbd;
 pub(crate) mod network;
 pub(crate) mod ports;
 pub(crate) mod rng;
 pub(crate) mod room;
+pub(crate) mod stuck;
 pub(crate) mod uml;
 
 use std::fs::{self, File};

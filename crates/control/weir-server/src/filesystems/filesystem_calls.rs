@@ -13,6 +13,7 @@ use weir_api::types::{
     VolumeDestroy, VolumeRename, record_size,
 };
 use weir_api::{ApiError, Handle};
+use weir_base::ErrorKind;
 use weir_base::names::PropertyOf;
 use weir_base::property::MOUNTPOINT;
 use weir_dataset::{Engine, PropertyTarget};
@@ -28,6 +29,14 @@ use crate::volumes::property_calls;
 pub(crate) fn fs_error(name: &str, error: &FsError) -> ApiError {
     match error {
         FsError::Dataset(error) => api_error(error),
+        FsError::Damaged { .. } => {
+            let pool = name.split_once('/').map_or(name, |(pool, _)| pool);
+            let message = format!("filesystem {name}: {error}");
+            ApiError::new(ErrorKind::Data, message).with_action(format!(
+                "weir pool export {pool}, then weir check {pool} and weir rescue {name} --to DIR, \
+                 which copies the readable files"
+            ))
+        }
         error => internal(name, error),
     }
 }

@@ -218,13 +218,19 @@ impl Manager {
     /// Takes the lock of a pool for a forced export, before all queued calls. If disks are
     /// unresponsive, suspends the pool, which ends the call that holds the lock.
     pub(crate) async fn right_by_force(&self, name: &str) -> OwnedMutexGuard<()> {
-        let mut right = std::pin::pin!(self.changes.lock_first(name));
+        self.suspend_while(name, self.changes.lock_first(name)).await
+    }
+
+    /// Waits for a step of a forced export. If disks are unresponsive meanwhile, suspends the pool,
+    /// which ends the calls and the requests of mounts that the step waits for.
+    pub(crate) async fn suspend_while<T>(&self, name: &str, step: impl Future<Output = T>) -> T {
+        let mut step = std::pin::pin!(step);
         loop {
             if let Ok(pool) = self.pool(name) {
                 pool.fail_io_if_unresponsive(DISK_UNRESPONSIVE);
             }
             tokio::select! {
-                right = &mut right => return right,
+                done = &mut step => return done,
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }

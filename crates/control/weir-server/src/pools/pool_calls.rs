@@ -278,7 +278,12 @@ impl Handle<PoolExport> for Manager {
             self.refuse_exported(Of::Pool(&name))?;
             self.settle(&name).await?;
         }
-        self.unmount_pool(&name, force).await?;
+        let unmount = self.unmount_pool(&name, force);
+        if force {
+            self.suspend_while(&name, unmount).await?;
+        } else {
+            unmount.await?;
+        }
         let closed = self.take_out(&name).await;
         match closed {
             Err(error) if !force || error.kind == ErrorKind::NotFound => Err(error),

@@ -86,7 +86,14 @@ impl Volume {
     /// `Unfit` for a volume; the pool is suspended. Damage is no error.
     #[boxed(?Send)]
     pub async fn objects_in_use(&self, first: u64) -> Result<FoundRanges, DatasetError> {
-        restarted(async || Ok(self.list_objects(self.table_root()?, first).await?)).await
+        let list = async |may_restart| {
+            Ok(self.list_objects(self.table_root()?, first, may_restart).await?)
+        };
+        match restarted(async || list(true).await).await {
+            // The segment is missing in each new table as well: a pointer of the table is wrong.
+            Err(DatasetError::Pool(PoolError::NoSegment { .. })) => list(false).await,
+            listed => listed,
+        }
     }
 
     /// Lists the records with data of an object from record `first` on. A call returns one part of
@@ -116,7 +123,14 @@ impl Volume {
         Ok(state.record.root)
     }
 
-    async fn list_objects(&self, table: TreeRoot, first: u64) -> Result<FoundRanges, PoolError> {
+    /// Lists one part of the objects. `may_restart`: returns `NoSegment`, so that the caller can
+    /// repeat the call with a newer table; otherwise the block of slots counts as unreadable.
+    async fn list_objects(
+        &self,
+        table: TreeRoot,
+        first: u64,
+        may_restart: bool,
+    ) -> Result<FoundRanges, PoolError> {
         let pool = &self.core.pool;
         let start = first.max(1);
         let blocks = search(Tree::new(pool, table), start / SLOTS, SLOT_BLOCKS_AT_ONCE).await?;
@@ -124,7 +138,7 @@ impl Volume {
         for index in &blocks.used {
             let slots = (index * SLOTS).max(start)..(index + 1) * SLOTS;
             let block = match pool.slot_block(table, *index).await {
-                Err(error @ PoolError::NoSegment { .. }) => return Err(error),
+                Err(error @ PoolError::NoSegment { .. }) if may_restart => return Err(error),
                 Err(error) if error.kind() == ErrorKind::Data => {
                     push(&mut found.unreadable, slots);
                     continue;

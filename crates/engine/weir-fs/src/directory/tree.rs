@@ -43,7 +43,7 @@ pub enum DirectoryError {
     #[error("block {0} of the directory is not in memory")]
     Missing(u32),
     /// A block cannot be decoded.
-    #[error("block {block} of the directory is damaged")]
+    #[error("block {block} of the directory is damaged: {source}")]
     Block {
         /// Number of the block.
         block: u32,

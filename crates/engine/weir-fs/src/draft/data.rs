@@ -376,7 +376,9 @@ impl Draft<'_> {
         }
         let blocks: u64 = after.iter().map(|record| blocks_of(new, size, *record)).sum();
         let inode = &mut node.inode;
-        inode.blocks = (inode.blocks + blocks).saturating_sub(before.blocks + before.gone);
+        // The count of a damaged inode may be wrong.
+        let counted = inode.blocks.saturating_add(blocks);
+        inode.blocks = counted.saturating_sub(before.blocks + before.gone);
         inode.size = new;
         Ok(())
     }

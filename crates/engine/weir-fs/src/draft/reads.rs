@@ -1,6 +1,7 @@
 //! Reads of objects, for operations of clients and for replays.
 //!
-//! Invariant: a decoded inode has a size that fits a signed 64-bit number.
+//! Invariant: a decoded inode has a size that fits a signed 64-bit number; if the content is in the
+//! inode, the size is the size of the content.
 
 use std::ops::Range;
 
@@ -42,10 +43,14 @@ impl Reads<'_> {
         };
         let Some((size, body)) = slot else { return Ok(None) };
         let inode = Inode::decode(&body).map_err(|error| FsError::of_inode(number, &error))?;
-        if inode.as_ref().is_some_and(|inode| inode.size > FILE_BYTES_MAX) {
+        let Some(inode) = inode else { return Ok(None) };
+        if inode.size > FILE_BYTES_MAX {
             return Err(FsError::damaged(number, "its size is too large"));
         }
-        Ok(inode.map(|inode| (size, inode)))
+        if inode.area.data.as_ref().is_some_and(|data| data.len() as u64 != inode.size) {
+            return Err(FsError::damaged(number, "its size is not that of its content"));
+        }
+        Ok(Some((size, inode)))
     }
 
     /// Reads a record; `None` is a hole.

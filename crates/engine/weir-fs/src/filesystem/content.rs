@@ -33,6 +33,12 @@ pub(crate) fn long_target(inode: &Inode, block: Option<&Block>) -> Option<Vec<u8
     is_valid.then(|| target.to_vec())
 }
 
+/// Target of a symbolic link that is in its inode; `None` if the target is damaged.
+pub(crate) fn short_target(inode: &Inode, target: &[u8]) -> Option<Vec<u8>> {
+    let is_valid = !target.is_empty() && !target.contains(&0) && target.len() as u64 == inode.size;
+    is_valid.then(|| target.to_vec())
+}
+
 impl Filesystem {
     /// Opens an inode. The inode then exists until the last [`Self::close`], even without a name.
     ///
@@ -276,11 +282,13 @@ impl Filesystem {
         if inode.file_type != FileType::SymbolicLink {
             return Err(FsError::Invalid("not a symbolic link"));
         }
-        if let Some(target) = &inode.area.target {
-            return Ok(target.to_vec());
-        }
-        let block = self.reads().record(number, RecordSize::BLOCK, 0).await?;
-        let target = long_target(inode, block.as_deref().and_then(<[_]>::first));
+        let target = match &inode.area.target {
+            Some(target) => short_target(inode, target),
+            None => {
+                let block = self.reads().record(number, RecordSize::BLOCK, 0).await?;
+                long_target(inode, block.as_deref().and_then(<[_]>::first))
+            }
+        };
         target.ok_or_else(|| FsError::damaged(number, "the target of the symbolic link"))
     }
 }

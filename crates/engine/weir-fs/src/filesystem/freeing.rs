@@ -70,7 +70,13 @@ impl Filesystem {
                 return Ok(());
             }
             for number in orphans {
-                self.release(number).await?;
+                match self.release(number).await {
+                    // A damaged inode, or an entry that names no inode, keeps its entry.
+                    Err(error) if error.is_damage() || matches!(error, FsError::Stale) => {
+                        tracing::warn!(inode = number.0, %error, "cannot free a removed file");
+                    }
+                    released => released?,
+                }
             }
         }
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, Notify};
 use weir_base::{BLOCK_BYTES, RecordSize};
 use weir_block::Block;
-use weir_dataset::{Engine, ObjectChange, PropertyChange, Volume};
+use weir_dataset::{Engine, FoundRanges, ObjectChange, PropertyChange, Volume};
 use weir_format::files::{FileType, Inode, Layout, OwnerId, OwnerKind, UsageBlock};
 
 use crate::directory::NameHash;
@@ -18,7 +18,7 @@ use crate::draft::node::new_inode;
 use crate::error::FsError;
 use crate::filesystem::state::{Filesystem, Now};
 use crate::inodes::InodeCache;
-use crate::layout::{BITMAP, FIRST, ORPHANS, ROOT, USAGE};
+use crate::layout::{BITMAP, FIRST, FIXED, ORPHANS, ROOT, USAGE, is_fixed};
 use crate::policy::FreeingLimits;
 
 impl Filesystem {
@@ -127,10 +127,26 @@ impl Filesystem {
         self.exclusive = Some(self.volume.open_objects()?);
         // Numbers that became unused before must not be used again in the same txg (`numbers`).
         self.engine.commit().await?;
-        if self.reads().inode(ROOT).await?.is_none() {
+        if self.is_new().await? {
             self.format().await?;
         }
+        for (fixed, file_type) in FIXED {
+            let inode = self.reads().inode(fixed).await?;
+            let inode = inode.ok_or_else(|| FsError::damaged(fixed, "the inode is missing"))?.1;
+            if !is_fixed(&inode, file_type) {
+                return Err(FsError::damaged(fixed, "the inode has the wrong type or state"));
+            }
+        }
         self.free_orphans().await
+    }
+
+    /// True if the dataset has no object yet. A filesystem without its root directory is damaged.
+    async fn is_new(&self) -> Result<bool, FsError> {
+        if self.reads().inode(ROOT).await?.is_some() {
+            return Ok(false);
+        }
+        let FoundRanges { used, unreadable, next } = self.volume.objects_in_use(0).await?;
+        Ok(used.is_empty() && unreadable.is_empty() && next.is_none())
     }
 
     /// Writes the root directory and the other inodes with a fixed number.

@@ -37,6 +37,15 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// Refuses an entry of a damaged directory that names a directory whose lock the operation holds:
+/// the operation would wait for itself.
+fn refuse_own_directory(number: ObjectId, held: &[ObjectId]) -> Result<(), FsError> {
+    if held.contains(&number) {
+        return Err(FsError::damaged(number, "an entry below the directory names it"));
+    }
+    Ok(())
+}
+
 /// Inodes that lose their last name.
 fn ends(number: ObjectId, fate: Fate) -> Vec<ObjectId> {
     if fate == Fate::Freed { vec![number] } else { Vec::new() }
@@ -100,6 +109,7 @@ impl Filesystem {
         else {
             return Err(FsError::NotFound);
         };
+        refuse_own_directory(number, &[directory])?;
         let mut locked = self.lock_for(&mut draft, number).await?;
         let (size, inode) = locked.inode()?;
         match (inode.file_type, is_directory) {
@@ -174,6 +184,7 @@ impl Filesystem {
         let mut renamed: Vec<ObjectId> = std::iter::once(moved).chain(target).collect();
         renamed.sort_unstable();
         for number in renamed {
+            refuse_own_directory(number, &[from, to])?;
             locked.push(self.lock_for(&mut draft, number).await?);
         }
         let moves = [(to, Some(moved)), (from, target.filter(|_| mode == RenameMode::Exchange))];
@@ -263,13 +274,20 @@ impl Filesystem {
     /// parent changes. Reads the parents from the dataset, because the caller may hold locks of
     /// inodes.
     async fn is_below(&self, directory: ObjectId, ancestor: ObjectId) -> Result<bool, FsError> {
-        let mut number = directory;
-        for _ in 0..DEPTH_MAX {
+        let (mut number, mut earlier) = (directory, directory);
+        for step in 0..DEPTH_MAX {
             if number == ancestor {
                 return Ok(true);
             }
             if number == ROOT {
                 return Ok(false);
+            }
+            // In a cycle, the steps reach the remembered directory again (Brent).
+            if step > 0 && number == earlier {
+                return Err(FsError::damaged(directory, "it is not below the root"));
+            }
+            if step.is_power_of_two() {
+                earlier = number;
             }
             let (_, inode) = self.reads().inode(number).await?.ok_or(FsError::Stale)?;
             if inode.file_type != FileType::Directory {
