@@ -19,6 +19,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, RenameFlags, SeekFrom, Timespec, Timestamps, XattrFlags,
 };
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::common::room::Room;
 use crate::common::{Dirs, GIB, MIB, Ran, Server, WEIR, code, eventually, path, run, text, tool};
@@ -291,6 +292,25 @@ fn filesystem_that_was_mounted_after_the_start_of_a_receive_is_not_changed() {
         let change = File::open(dirs.file("change")).unwrap();
         let again = server.command(&["receive", "-F", "tank/copy"]).stdin(change).output().unwrap();
         assert!(again.status.success(), "{}", text(&again));
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn files_below_an_absent_mount_cause_an_event_and_are_not_hidden() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        server.stop_clean();
+        fs::write(home.at("below"), b"while the mount is absent").unwrap();
+        let server = dirs.start();
+        assert_eq!(home.mounts(), 0);
+        let events = server.weir("events --json").json();
+        let said = |event: &Value| event["message"].as_str().unwrap().contains("is not mounted at");
+        assert!(events["events"].as_array().unwrap().iter().any(said), "{events}");
+        fs::remove_file(home.at("below")).unwrap();
+        server.weir("mount tank/home").ok();
+        assert_eq!(home.mounts(), 1);
         server.weir("unmount tank/home").ok();
     });
 }

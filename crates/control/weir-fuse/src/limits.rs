@@ -9,7 +9,7 @@ pub const OPENS_MAX: usize = 64 << 10;
 /// Maximum number of requests that run at the same time on the worker thread.
 pub(crate) const REQUESTS_MAX: usize = 1024;
 
-/// Maximum number of requests that no program waits for, such as reads ahead, until the kernel holds
+/// Maximum number of requests that no program waits for, such as reads ahead. The kernel holds
 /// further ones.
 pub(crate) const BACKGROUND_MAX: u16 = 256;
 
@@ -27,8 +27,8 @@ pub(crate) const READ_BYTES_MAX: u32 = 32 << 20;
 pub(crate) const ONE_WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// Time for which the kernel may use attributes and names without a request. All changes of the
-/// files pass the mount, so the kernel knows every change, except of set-id bits (`cache_time`). For
-/// names in a case-insensitive filesystem the time is zero (`Served::name_cache`).
+/// files pass the mount, so the kernel knows every change, except of set-id bits (`cache_time`).
+/// For names in a case-insensitive filesystem the time is zero (`Served::name_cache`).
 pub(crate) const KERNEL_CACHE: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Maximum number of threads of a mount that read requests and perform them.

@@ -4,9 +4,10 @@
 //! inodes in memory.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, INodeNo};
+use parking_lot::Mutex;
 use weir_base::{BLOCK_BYTES, ObjectId};
 use weir_dataset::{Engine, Volume};
 use weir_fs::{Filesystem, FsError, NameCase, Statistics};
@@ -44,12 +45,21 @@ pub(crate) fn number(inode: INodeNo) -> ObjectId {
     ObjectId(inode.0)
 }
 
+/// Minimum time between two lines in the log about failed requests. A program that reads a damaged
+/// file in a loop must not fill the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Converts the error of an operation; logs errors that show a fault of the pool.
 pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {
+    static LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
     result.map_err(|error| {
         let number = errno(&error);
         if number.code() == Errno::EIO.code() {
-            tracing::warn!(%error, "a request of a mount fails");
+            let mut logged = LOGGED.lock();
+            if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+                *logged = Some(Instant::now());
+                tracing::warn!(%error, "a request of a mount fails; the log has one in 10 s");
+            }
         }
         number
     })

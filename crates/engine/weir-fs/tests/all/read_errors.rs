@@ -110,7 +110,7 @@ fn tree(cold: &Cold) -> BTreeMap<String, (Attributes, Vec<u8>)> {
 
 type Operation = fn(&Cold) -> Result<(), FsError>;
 
-/// Operations, each of which succeeds on the prepared files.
+/// Operations on the prepared files. Without a fault, every operation succeeds.
 const OPERATIONS: [(&str, Operation); 16] = [
     ("create", |cold| {
         let wide = cold.find("wide")?;
