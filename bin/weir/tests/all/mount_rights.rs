@@ -161,6 +161,7 @@ fn every_change_of_a_program_by_another_user_clears_its_set_id_bits() {
         change("punch", &allocate(punch, 0));
         change("zero range", &allocate(FallocateFlags::ZERO_RANGE, 4096));
         change("allocate", &allocate(FallocateFlags::empty(), size));
+        change("allocate inside", &allocate(FallocateFlags::empty(), 0));
         change("truncate", &|file| file.set_len(size).unwrap());
         change("write", &|file| file.write_all_at(b"x", 0).unwrap());
         change("copy", &|file| {

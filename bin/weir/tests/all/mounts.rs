@@ -297,6 +297,67 @@ fn filesystem_that_was_mounted_after_the_start_of_a_receive_is_not_changed() {
 }
 
 #[test]
+fn mount_right_after_an_unmount_by_another_program_is_a_new_mount() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        for _ in 0..20 {
+            tool("umount", &[home.text()]);
+            server.weir(&format!("mount tank/home {}", home.text())).ok();
+            assert_eq!(home.mounts(), 1);
+        }
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn buffered_reads_never_get_old_data_after_asynchronous_direct_writes() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        let (file, job) = (home.at("file"), dirs.file("direct.fio"));
+        fs::write(&file, vec![0; 1 << 20]).unwrap();
+        // While a program writes the file asynchronously with O_DIRECT, another one reads it.
+        let text = format!(
+            "[global]\nfilename={}\nsize=1M\ntime_based\nruntime=2\n\
+             [write]\nrw=randwrite\nbs=4k\ndirect=1\nioengine=libaio\niodepth=8\n\
+             [read]\nrw=read\nbs=64k\nioengine=psync\ninvalidate=0\nnumjobs=2\n",
+            file.display()
+        );
+        fs::write(&job, text).unwrap();
+        tool("fio", &["--output=/dev/null", job.to_str().unwrap()]);
+        let buffered = read(&file);
+        // The pages of the kernel end with the mount.
+        server.weir("unmount tank/home").ok();
+        server.weir(&format!("mount tank/home {}", home.text())).ok();
+        assert!(buffered == read(&file), "the kernel kept old pages");
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn allocations_beyond_the_space_are_refused() {
+    on_fuse(|| {
+        let dirs = Dirs::new();
+        let (server, home) = mounted(&dirs);
+        let path = home.at("file");
+        let file = File::options().write(true).create_new(true).open(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().blksize(), 128 << 10, "the record size");
+        for flags in [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
+            let refused = rustix::fs::fallocate(&file, flags, 0, 100 * GIB);
+            assert_eq!(refused, Err(rustix::io::Errno::NOSPC), "{flags:?}");
+        }
+        server.weir("filesystem quota tank/home --user 0 4MiB").ok();
+        let refused = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8 * MIB);
+        assert_eq!(refused, Err(rustix::io::Errno::DQUOT));
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 2 * MIB).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 2 * MIB);
+        drop(file);
+        server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
 fn files_below_an_absent_mount_cause_an_event_and_are_not_hidden() {
     on_fuse(|| {
         let dirs = Dirs::new();

@@ -34,8 +34,9 @@ pub(crate) fn cache_time(attributes: &Attributes) -> Duration {
     }
 }
 
-/// Returns the attributes in the form of the kernel.
-pub(crate) fn file_attr(attributes: &Attributes) -> FileAttr {
+/// Returns the attributes in the form of the kernel. `io_bytes`: efficient length of reads and
+/// writes (`st_blksize`), and unit of the answers of SEEK_DATA and SEEK_HOLE.
+pub(crate) fn file_attr(attributes: &Attributes, io_bytes: u32) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.number.0),
         size: attributes.size,
@@ -50,7 +51,7 @@ pub(crate) fn file_attr(attributes: &Attributes) -> FileAttr {
         uid: attributes.uid,
         gid: attributes.gid,
         rdev: attributes.device as u32,
-        blksize: BLOCK_BYTES as u32,
+        blksize: io_bytes,
         flags: 0,
     }
 }

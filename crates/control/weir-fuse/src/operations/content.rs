@@ -3,9 +3,10 @@
 //! Invariant: a write is one change of weir-fs, whatever its length.
 
 use fuser::Errno;
-use weir_base::ObjectId;
+use weir_base::{BLOCK_BYTES, ObjectId};
 use weir_dataset::TrafficKind as Kind;
-use weir_fs::SetAttributes;
+use weir_format::files::{OwnerId, OwnerKind, Usage};
+use weir_fs::{Attributes, SetAttributes};
 
 use crate::operations::served::{Done, Served, done};
 
@@ -24,6 +25,8 @@ const SEEK_HOLE: i32 = 4;
 /// Effects of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Allocation {
+    /// The caller expects that later writes to the range find space.
+    reserves: bool,
     /// The range becomes a hole.
     punches: bool,
     /// The file grows to the end of the range.
@@ -35,9 +38,9 @@ struct Allocation {
 fn allocation(mode: i32) -> Done<Allocation> {
     let grows = mode & FALLOC_FL_KEEP_SIZE == 0;
     match mode & !FALLOC_FL_KEEP_SIZE {
-        0 => Ok(Allocation { punches: false, grows }),
-        FALLOC_FL_PUNCH_HOLE if !grows => Ok(Allocation { punches: true, grows }),
-        FALLOC_FL_ZERO_RANGE => Ok(Allocation { punches: true, grows }),
+        0 => Ok(Allocation { reserves: true, punches: false, grows }),
+        FALLOC_FL_PUNCH_HOLE if !grows => Ok(Allocation { reserves: false, punches: true, grows }),
+        FALLOC_FL_ZERO_RANGE => Ok(Allocation { reserves: true, punches: true, grows }),
         _ => Err(Errno::EOPNOTSUPP),
     }
 }
@@ -74,16 +77,44 @@ impl Served {
         mode: i32,
         clears_set_id: bool,
     ) -> Done<()> {
-        let Allocation { punches, grows } = allocation(mode)?;
+        let Allocation { reserves, punches, grows } = allocation(mode)?;
         let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
         let before = self.attributes(number).await?;
-        // Grow first: if the file cannot grow, its content stays.
-        if grows && end > before.size {
-            let changes = SetAttributes { size: Some(end), ..SetAttributes::default() };
+        if reserves {
+            self.refuse_beyond_space(&before, end.saturating_sub(offset.max(before.size))).await?;
+        }
+        // Grow first: if the file cannot grow, its content stays. An allocation inside the file
+        // still clears the set-id bits.
+        let size = if grows { end.max(before.size) } else { before.size };
+        if size > before.size || (clears_set_id && !punches) {
+            let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
             done(self.files.set_attributes(number, &changes, clears_set_id).await)?;
         }
         if punches {
             done(self.files.punch(number, offset, bytes, clears_set_id).await)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses the allocation of more bytes than the owners of a file can write now. Nothing is
+    /// reserved: other files can take the space before the bytes are written.
+    async fn refuse_beyond_space(&self, file: &Attributes, bytes: u64) -> Done<()> {
+        if bytes > done(self.files.statistics().await)?.available_bytes {
+            return Err(Errno::ENOSPC);
+        }
+        let blocks = bytes.div_ceil(BLOCK_BYTES as u64);
+        let owners = [
+            (OwnerKind::User, file.uid),
+            (OwnerKind::Group, file.gid),
+            (OwnerKind::Project, file.project),
+        ];
+        for (kind, id) in owners {
+            let Usage { blocks: used, limits, .. } =
+                done(self.files.usage(OwnerId { kind, id }).await)?;
+            let is_limited = limits.blocks > 0 && (kind != OwnerKind::Project || id > 0);
+            if is_limited && used.saturating_add(blocks) > limits.blocks {
+                return Err(Errno::EDQUOT);
+            }
         }
         Ok(())
     }
@@ -118,11 +149,12 @@ mod tests {
     #[test]
     fn flags_of_allocations_are_decoded_or_refused() {
         let of = |mode| allocation(mode).map_err(Errno::code);
-        assert_eq!(of(0), Ok(Allocation { punches: false, grows: true }));
-        assert_eq!(of(1), Ok(Allocation { punches: false, grows: false }));
-        assert_eq!(of(3), Ok(Allocation { punches: true, grows: false }));
-        assert_eq!(of(0x10), Ok(Allocation { punches: true, grows: true }));
-        assert_eq!(of(0x11), Ok(Allocation { punches: true, grows: false }));
+        let with = |reserves, punches, grows| Ok(Allocation { reserves, punches, grows });
+        assert_eq!(of(0), with(true, false, true));
+        assert_eq!(of(1), with(true, false, false));
+        assert_eq!(of(3), with(false, true, false));
+        assert_eq!(of(0x10), with(true, true, true));
+        assert_eq!(of(0x11), with(true, true, false));
         // Refused modes: punch without keep-size, collapse, insert, unshare, unknown bits.
         for mode in [2, 0x08, 0x20, 0x40, 0x80, -1] {
             assert_eq!(of(mode), Err(Errno::EOPNOTSUPP.code()), "{mode:#x}");

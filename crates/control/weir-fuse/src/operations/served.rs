@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, INodeNo};
+use fuser::{Errno, FileAttr, INodeNo};
 use parking_lot::Mutex;
 use weir_base::{BLOCK_BYTES, ObjectId};
 use weir_dataset::{Engine, Volume};
-use weir_fs::{Filesystem, FsError, NameCase, Statistics};
+use weir_fs::{Attributes, Filesystem, FsError, NameCase, Statistics};
 
+use crate::attributes::file_attr;
 use crate::errno::errno;
 use crate::limits::KERNEL_CACHE;
 use crate::operations::opens::Opens;
@@ -66,6 +67,11 @@ pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {
 }
 
 impl Served {
+    /// Returns the attributes in the form of the kernel.
+    pub(crate) fn file_attr(&self, attributes: &Attributes) -> FileAttr {
+        file_attr(attributes, self.files.record_size().bytes() as u32)
+    }
+
     /// Time for which the kernel may use a name without a request. The kernel compares names byte
     /// for byte: after a change by one spelling of a name, it keeps the entries of the others.
     pub(crate) fn name_cache(&self) -> Duration {

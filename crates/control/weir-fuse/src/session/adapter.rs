@@ -24,7 +24,7 @@ use weir_base::ObjectId;
 use weir_format::files::FileType;
 use weir_fs::{Attributes, NewKind};
 
-use crate::attributes::{cache_time, file_attr, generation, kind, special_type};
+use crate::attributes::{cache_time, generation, kind, special_type};
 use crate::limits::{BACKGROUND_MAX, ONE_WRITE_BYTES_MAX};
 use crate::operations::inodes::Requested;
 use crate::operations::names::Creator;
@@ -51,16 +51,16 @@ fn entry(served: &Served, reply: ReplyEntry, found: Done<Attributes>) {
     let names = served.name_cache();
     match found {
         Ok(found) => {
-            let (attr, time) = (file_attr(&found), cache_time(&found));
+            let (attr, time) = (served.file_attr(&found), cache_time(&found));
             reply.entry_with_ttls(&time, &names, &attr, generation(&found));
         }
         Err(error) => reply.error(error),
     }
 }
 
-fn attributes(reply: ReplyAttr, found: Done<Attributes>) {
+fn attributes(served: &Served, reply: ReplyAttr, found: Done<Attributes>) {
     match found {
-        Ok(found) => reply.attr(&cache_time(&found), &file_attr(&found)),
+        Ok(found) => reply.attr(&cache_time(&found), &served.file_attr(&found)),
         Err(error) => reply.error(error),
     }
 }
@@ -184,12 +184,13 @@ impl Filesystem for Adapter {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_POSIX_ACL,
             InitFlags::FUSE_DONT_MASK,
         ];
+        // Not FUSE_ASYNC_DIO: after an asynchronous write with O_DIRECT, the kernel would keep pages
+        // that a buffered read cached during the write.
         for flag in wanted {
             if config.add_capabilities(flag).is_err() {
                 tracing::info!(?flag, "the kernel lacks a feature of FUSE");
@@ -217,7 +218,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         self.run(move |served| async move {
-            attributes(reply, served.attributes(number(inode)).await);
+            attributes(&served, reply, served.attributes(number(inode)).await);
         });
     }
 
@@ -242,7 +243,7 @@ impl Filesystem for Adapter {
         let keeps_set_id = request.uid() == 0;
         let requested = Requested { mode, uid, gid, size, atime, mtime, keeps_set_id };
         self.run(move |served| async move {
-            attributes(reply, served.set_attributes(number(inode), requested).await);
+            attributes(&served, reply, served.set_attributes(number(inode), requested).await);
         });
     }
 
@@ -326,7 +327,7 @@ impl Filesystem for Adapter {
             match created.await {
                 Ok(found) => reply.created(
                     &served.name_cache().min(cache_time(&found)),
-                    &file_attr(&found),
+                    &served.file_attr(&found),
                     generation(&found),
                     handle_of(creator.uid),
                     FopenFlags::FOPEN_KEEP_CACHE,
@@ -513,7 +514,7 @@ impl Filesystem for Adapter {
                     return Ok(false);
                 };
                 let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
-                let (attr, offset) = (file_attr(&found), listed.offset);
+                let (attr, offset) = (served.file_attr(&found), listed.offset);
                 let time = served.name_cache().min(cache_time(&found));
                 Ok(reply.add(inode, offset, name, &time, &attr, generation(&found)))
             });

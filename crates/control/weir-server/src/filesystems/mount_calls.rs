@@ -77,7 +77,9 @@ impl Manager {
         let volume = open_files(&engine, full)?;
         let read_only = read_only || full.contains('@');
         let wanted = Mount { name: full.to_owned(), directory: at.to_owned(), read_only };
-        if let Some(mount) = self.mounts.of(Of::Dataset(full)).pop() {
+        if let Some(mount) = self.mounts.of(Of::Dataset(full)).pop()
+            && !self.was_unmounted(&mount).await?
+        {
             if mount == wanted {
                 return Ok(MountChange { outcome: Outcome::Unchanged, mount });
             }
@@ -108,6 +110,28 @@ impl Manager {
             below.guard();
         }
         Ok(MountChange { outcome: Outcome::Created, mount: self.mounts.insert(mount) })
+    }
+
+    /// Returns true if another program has just unmounted the directory of a mount. Waits until the
+    /// session of the mount notices it.
+    ///
+    /// # Errors
+    /// `Busy` if programs still use files of the detached mount.
+    async fn was_unmounted(&self, mount: &Mount) -> Result<bool, ApiError> {
+        let (source, place) = (mount.name.clone(), PathBuf::from(&mount.directory));
+        let is_there = aside(&mount.directory, move || {
+            // Another server can have a filesystem with this name. The list has resolved paths.
+            let place = std::fs::canonicalize(&place).unwrap_or(place);
+            let all =
+                weir_fuse::mounts().map_err(|error| internal("cannot list mounts", &error))?;
+            let is_it = |of: &weir_fuse::MountedAt| of.source == source && of.directory == place;
+            Ok(all.iter().any(is_it))
+        });
+        if is_there.await? {
+            return Ok(false);
+        }
+        self.mounts.wait_until_over(&mount.name).await?;
+        Ok(true)
     }
 
     /// Mounts the filesystems of a pool that has just opened at their mount points. A filesystem

@@ -122,6 +122,21 @@ impl Mounts {
         Ok(())
     }
 
+    /// Waits until the session of a mount that another program has unmounted has ended.
+    ///
+    /// # Errors
+    /// `Busy` if programs use files of the mount.
+    pub(crate) async fn wait_until_over(&self, full: &str) -> Result<(), ApiError> {
+        let start = Instant::now();
+        while !self.of(Of::Dataset(full)).is_empty() {
+            if start.elapsed() >= MOUNT_LIMIT {
+                return Err(still_ending(full));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+
     /// Unmounts a filesystem or snapshot, and waits for the end of its requests. With `force`, also
     /// unmounts while programs use files of the mount.
     ///

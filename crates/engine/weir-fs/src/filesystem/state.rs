@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, Notify};
-use weir_base::ObjectId;
+use weir_base::{ObjectId, RecordSize};
 use weir_dataset::{Engine, OpenObjects, Volume};
 use weir_format::OBJECTS_MAX;
 use weir_format::files::{Layout, NameCase, Stamp, TimeStamp};
@@ -52,6 +52,11 @@ impl Filesystem {
     /// Comparison of names.
     pub fn case(&self) -> NameCase {
         self.layout.case
+    }
+
+    /// Maximum record size of a file.
+    pub fn record_size(&self) -> RecordSize {
+        self.layout.record_size
     }
 
     /// Number of inodes in memory.
