@@ -316,10 +316,10 @@ fn buffered_reads_never_get_old_data_after_asynchronous_direct_writes() {
         let dirs = Dirs::new();
         let (server, home) = mounted(&dirs);
         let (file, job) = (home.at("file"), dirs.file("direct.fio"));
-        fs::write(&file, vec![0; 1 << 20]).unwrap();
+        fs::write(&file, vec![0; 16 << 20]).unwrap();
         // While a program writes the file asynchronously with O_DIRECT, another one reads it.
         let text = format!(
-            "[global]\nfilename={}\nsize=1M\ntime_based\nruntime=2\n\
+            "[global]\nfilename={}\nsize=16M\ntime_based\nruntime=2\n\
              [write]\nrw=randwrite\nbs=4k\ndirect=1\nioengine=libaio\niodepth=8\n\
              [read]\nrw=read\nbs=64k\nioengine=psync\ninvalidate=0\nnumjobs=2\n",
             file.display()

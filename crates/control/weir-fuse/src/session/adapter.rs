@@ -189,7 +189,7 @@ impl Filesystem for Adapter {
             InitFlags::FUSE_POSIX_ACL,
             InitFlags::FUSE_DONT_MASK,
         ];
-        // Not FUSE_ASYNC_DIO: after an asynchronous write with O_DIRECT, the kernel would keep pages
+        // Not FUSE_ASYNC_DIO: after an asynchronous O_DIRECT write, the kernel would keep a page
         // that a buffered read cached during the write.
         for flag in wanted {
             if config.add_capabilities(flag).is_err() {
