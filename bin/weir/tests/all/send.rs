@@ -278,8 +278,8 @@ fn invalid_streams_are_refused_and_leave_nothing_behind() {
     pair.receive("back/w", &damaged).fails(10, &["frame", "byte", "undone"]);
     none();
     let mut foreign = whole.clone();
-    foreign[8] = 4;
-    pair.receive("back/w", &foreign).fails(code::INVALID, &["version 4"]);
+    foreign[8] = 5;
+    pair.receive("back/w", &foreign).fails(code::INVALID, &["version 5"]);
     pair.receive("back/w", b"hello").fails(code::INVALID, &["not a stream"]);
     let mut reordered = whole.clone();
     let len = whole.len();

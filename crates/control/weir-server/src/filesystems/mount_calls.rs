@@ -120,8 +120,7 @@ impl Manager {
     async fn was_unmounted(&self, mount: &Mount) -> Result<bool, ApiError> {
         let (source, place) = (mount.name.clone(), PathBuf::from(&mount.directory));
         let is_there = aside(&mount.directory, move || {
-            // Another server can have a filesystem with this name. The list has resolved paths.
-            let place = std::fs::canonicalize(&place).unwrap_or(place);
+            // Another server can have a filesystem with this name.
             let all =
                 weir_fuse::mounts().map_err(|error| internal("cannot list mounts", &error))?;
             let is_it = |of: &weir_fuse::MountedAt| of.source == source && of.directory == place;
