@@ -190,8 +190,8 @@ fn verbs_return_while_the_disk_is_stuck_and_programs_continue_afterwards() {
                 assert!(ran.talk.contains("does not answer"), "{}", ran.talk);
             }
         });
-        // The directory is not empty. The check of the directory comes after the lock of the pool, for
-        // which the call may wait.
+        // The directory is not empty. The check of the directory comes after the lock of the pool,
+        // for which the call may wait.
         let mount = timely(&server, "mount tank/home@before .");
         assert!([Some(code::INVALID), Some(code::UNAVAILABLE)].contains(&mount.code));
         assert_cached(&home);
