@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::load::{self, End, Model};
 use crate::common::nbd::{EIO, ENOSPC};
@@ -22,13 +22,7 @@ const BLOCKS: u64 = 4096;
 
 /// Runs one command line, which must end within [`BOUND`].
 fn timely(server: &Server, line: &str) -> Ran {
-    let start = Instant::now();
-    let ran = server.weir(line);
-    let took = start.elapsed();
-    eprintln!("{took:>8.1?} exit {:?} weir {line}: {}", ran.code, ran.talk.trim_end());
-    assert!(took < BOUND, "weir {line} took {took:?}");
-    assert!(ran.code.is_some(), "weir {line} was killed");
-    ran
+    server.weir_within(line, BOUND)
 }
 
 /// Starts a load on a new volume; returns the model of the volume's contents and the load's thread.

@@ -35,13 +35,7 @@ const LARGE_BYTES: usize = 24 << 20;
 
 /// Runs one command line, which must end within [`BOUND`].
 fn timely(server: &Server, line: &str) -> Ran {
-    let start = Instant::now();
-    let ran = server.weir(line);
-    let took = start.elapsed();
-    eprintln!("{took:>8.1?} exit {:?} weir {line}: {}", ran.code, ran.talk.trim_end());
-    assert!(took < BOUND, "weir {line} took {took:?}");
-    assert!(ran.code.is_some(), "weir {line} was killed");
-    ran
+    server.weir_within(line, BOUND)
 }
 
 /// Runs a call of this process on the mount, which must return within [`BOUND`].

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, Generation, INodeNo};
 use weir_base::BLOCK_BYTES;
 use weir_format::files::{FileType, TimeStamp};
-use weir_fs::Attributes;
+use weir_fs::{Attributes, S_ISGID, S_ISUID};
 
 use crate::limits::KERNEL_CACHE;
 
@@ -17,21 +17,17 @@ const SECTOR_BYTES: u64 = 512;
 /// File type bits of a mode (inode(7)).
 pub(crate) const S_IFMT: u32 = 0o170_000;
 
-/// Set-user-id and set-group-id bits of a mode (inode(7)).
-pub(crate) const S_ISUID: u32 = 0o4000;
-pub(crate) const S_ISGID: u32 = 0o2000;
+/// True for a program with a set-id bit.
+pub(crate) fn is_set_id(attributes: &Attributes) -> bool {
+    attributes.file_type == FileType::Regular && attributes.permissions & (S_ISUID | S_ISGID) != 0
+}
 
 /// Returns the time for which the kernel may use the attributes without a request.
 ///
 /// A write by an unprivileged user clears the set-id bits, but the kernel learns this only from a
 /// request for the attributes. So it must make this request before it runs the program.
 pub(crate) fn cache_time(attributes: &Attributes) -> Duration {
-    let is_set_id = attributes.permissions & (S_ISUID | S_ISGID) != 0;
-    if is_set_id && attributes.file_type == FileType::Regular {
-        Duration::ZERO
-    } else {
-        KERNEL_CACHE
-    }
+    if is_set_id(attributes) { Duration::ZERO } else { KERNEL_CACHE }
 }
 
 /// Returns the attributes in the form of the kernel. `io_bytes`: efficient length of reads and

@@ -25,11 +25,13 @@ mod replay;
 mod rights;
 
 pub use check::Finding;
+pub use draft::xattrs::ACCESS_ACL;
 pub use error::FsError;
 pub use filesystem::attributes::{Attributes, SetAttributes};
 pub use filesystem::create::{NewInode, NewKind};
 pub use filesystem::list::ListedEntry;
 pub use filesystem::names::RenameMode;
+pub use filesystem::set_id::{S_ISGID, S_ISUID};
 pub use filesystem::state::{Filesystem, Now};
 pub use filesystem::statistics::Statistics;
 pub use filesystem::xattrs::XattrMode;

@@ -192,6 +192,17 @@ impl Server {
         String::from_utf8_lossy(&talk).into_owned()
     }
 
+    /// As [`Self::weir`], for a command that must end within `bound`.
+    pub(crate) fn weir_within(&self, line: &str, bound: Duration) -> Ran {
+        let start = Instant::now();
+        let ran = self.weir(line);
+        let took = start.elapsed();
+        eprintln!("{took:>8.1?} exit {:?} weir {line}: {}", ran.code, ran.talk.trim_end());
+        assert!(took < bound, "weir {line} took {took:?}");
+        assert!(ran.code.is_some(), "weir {line} was killed");
+        ran
+    }
+
     /// Runs `weir` with the words of `line` as arguments. Relative paths refer to the directory of
     /// the disks.
     pub(crate) fn weir(&self, line: &str) -> Ran {

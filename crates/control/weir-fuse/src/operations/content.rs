@@ -8,6 +8,7 @@ use weir_dataset::TrafficKind as Kind;
 use weir_format::files::{OwnerId, OwnerKind, Usage};
 use weir_fs::{Attributes, SetAttributes};
 
+use crate::attributes::is_set_id;
 use crate::operations::served::{Done, Served, done};
 
 /// Flags of fallocate(2) (linux/falloc.h).
@@ -80,13 +81,14 @@ impl Served {
         let Allocation { reserves, punches, grows } = allocation(mode)?;
         let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
         let before = self.attributes(number).await?;
-        if reserves {
-            self.refuse_beyond_space(&before, end.saturating_sub(offset.max(before.size))).await?;
+        let added = end.saturating_sub(offset.max(before.size));
+        if reserves && added > 0 {
+            self.refuse_beyond_space(&before, added).await?;
         }
         // Grow first: if the file cannot grow, its content stays. An allocation inside the file
         // still clears the set-id bits.
         let size = if grows { end.max(before.size) } else { before.size };
-        if size > before.size || (clears_set_id && !punches) {
+        if size > before.size || (clears_set_id && !punches && is_set_id(&before)) {
             let changes = SetAttributes { size: Some(size), ..SetAttributes::default() };
             done(self.files.set_attributes(number, &changes, clears_set_id).await)?;
         }

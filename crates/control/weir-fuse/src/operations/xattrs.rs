@@ -5,9 +5,8 @@
 
 use fuser::Errno;
 use weir_base::ObjectId;
-use weir_fs::{SetAttributes, XattrMode};
+use weir_fs::{ACCESS_ACL, S_ISGID, SetAttributes, XattrMode};
 
-use crate::attributes::S_ISGID;
 use crate::operations::served::{Done, Served, done};
 
 /// Flags of setxattr(2).
@@ -16,9 +15,6 @@ const XATTR_REPLACE: i32 = 2;
 
 /// Capabilities of a program file. A write must remove them, which weir-fs does not do.
 const CAPABILITY: &[u8] = b"security.capability";
-
-/// Access ACL (acl(5)).
-const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
 /// True for the attribute with the capabilities of a program file, which no file has.
 pub(crate) fn is_capability(name: &[u8]) -> bool {

@@ -279,11 +279,15 @@ impl Volume {
         if state.is_read_only {
             return Err(DatasetError::WritesRefused { name: self.full_name(state) });
         }
-        if let Some(receiving) = &descent(&state.record).receiving {
-            let why = format!("is receiving a stream, up to snapshot {}", receiving.snapshot);
-            return Err(DatasetError::InUse { name: self.full_name(state), why, next: None });
-        }
+        self.check_not_receiving(state)?;
         self.check(state, offset, len)
+    }
+
+    /// Checks that no stream is being received into the volume.
+    pub(crate) fn check_not_receiving(&self, state: &State) -> Result<(), DatasetError> {
+        let Some(receiving) = &descent(&state.record).receiving else { return Ok(()) };
+        let why = format!("is receiving a stream, up to snapshot {}", receiving.snapshot);
+        Err(DatasetError::InUse { name: self.full_name(state), why, next: None })
     }
 
     /// Takes a write into memory if it needs no wait. On `Ok(false)` the caller uses

@@ -48,6 +48,15 @@ pub(crate) enum By {
     Stream(ObjectId, u64),
 }
 
+impl By {
+    /// A client, with this log record.
+    fn logged(record: ObjectRecord) -> Self {
+        assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
+        assert!((1..OBJECTS_MAX).contains(&record.object.0), "slots have numbers of objects");
+        Self::Logged(record)
+    }
+}
+
 /// Result of an attempt to change objects.
 pub(crate) enum Tried {
     Done,
@@ -83,9 +92,7 @@ impl Volume {
         changes: Vec<ObjectChange>,
         record: ObjectRecord,
     ) -> Result<(), DatasetError> {
-        assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
-        assert!((1..OBJECTS_MAX).contains(&record.object.0), "slots have numbers of objects");
-        self.apply_changes(changes, By::Logged(record)).await
+        self.apply_changes(changes, By::logged(record)).await
     }
 
     /// As [`Self::change_logged_objects`], but does not wait while too much data is dirty: returns
@@ -99,15 +106,17 @@ impl Volume {
         mut changes: Vec<ObjectChange>,
         record: ObjectRecord,
     ) -> Result<Option<ObjectRecord>, DatasetError> {
-        assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
-        let (mut by, mut tries) = (By::Logged(record), 0);
-        loop {
-            match (self.change_once(&mut changes, &mut by, tries < RESTARTS_MAX).await?, by) {
-                (Tried::Full, By::Logged(record)) => return Ok(Some(record)),
-                (Tried::Replaced, same) => (by, tries) = (same, tries + 1),
-                (Tried::Done | Tried::Full, _) => return Ok(None),
-            }
-        }
+        let mut by = By::logged(record);
+        let is_done = self.try_apply(&mut changes, &mut by, &mut 0).await?;
+        Ok(
+            if let By::Logged(record) = by
+                && !is_done
+            {
+                Some(record)
+            } else {
+                None
+            },
+        )
     }
 
     /// As [`Self::change_objects`], for changes of any origin.
@@ -117,14 +126,28 @@ impl Volume {
         mut changes: Vec<ObjectChange>,
         mut by: By,
     ) -> Result<(), DatasetError> {
+        let mut tries = 0;
+        while !self.try_apply(&mut changes, &mut by, &mut tries).await? {
+            self.wait_for_room().await?;
+        }
+        Ok(())
+    }
+
+    /// Applies the changes, unless too much data is dirty: returns false then. `tries`: number of
+    /// commits that replaced the object table.
+    async fn try_apply(
+        &self,
+        changes: &mut Vec<ObjectChange>,
+        by: &mut By,
+        tries: &mut usize,
+    ) -> Result<bool, DatasetError> {
         let is_object = |change: &ObjectChange| (1..OBJECTS_MAX).contains(&change.object().0);
         assert!(changes.iter().all(is_object), "slots have numbers of objects");
-        let mut tries = 0;
         loop {
-            match self.change_once(&mut changes, &mut by, tries < RESTARTS_MAX).await? {
-                Tried::Done => return Ok(()),
-                Tried::Replaced => tries += 1,
-                Tried::Full => self.wait_for_room().await?,
+            match self.change_once(changes, by, *tries < RESTARTS_MAX).await? {
+                Tried::Done => return Ok(true),
+                Tried::Replaced => *tries += 1,
+                Tried::Full => return Ok(false),
             }
         }
     }

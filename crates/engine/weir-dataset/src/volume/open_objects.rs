@@ -9,8 +9,7 @@
 use std::sync::Arc;
 
 use crate::error::DatasetError;
-use crate::state::snapshot::descent;
-use crate::state::volume::{State, Volume};
+use crate::state::volume::Volume;
 
 /// Exclusive use of a dataset with many objects, until it is dropped.
 pub struct OpenObjects {
@@ -31,22 +30,13 @@ impl Volume {
     /// `InUse` if the dataset has another holder or receives a stream.
     pub fn open_objects(self: &Arc<Self>) -> Result<OpenObjects, DatasetError> {
         let mut state = self.state.lock();
-        self.refuse_open_objects(&state)?;
-        if let Some(receiving) = &descent(&state.record).receiving {
-            let why = format!("is receiving a stream, up to snapshot {}", receiving.snapshot);
-            return Err(DatasetError::InUse { name: self.full_name(&state), why, next: None });
+        if state.has_open_objects {
+            let name = self.full_name(&state);
+            let next = Some(format!("weir unmount {name}"));
+            return Err(DatasetError::InUse { name, why: "is mounted or in use".to_owned(), next });
         }
+        self.check_not_receiving(&state)?;
         state.has_open_objects = true;
         Ok(OpenObjects { volume: Arc::clone(self) })
-    }
-
-    /// Returns an error while the dataset has a holder.
-    pub(crate) fn refuse_open_objects(&self, state: &State) -> Result<(), DatasetError> {
-        if !state.has_open_objects {
-            return Ok(());
-        }
-        let name = self.full_name(state);
-        let next = Some(format!("weir unmount {name}"));
-        Err(DatasetError::InUse { name, why: "is mounted or in use".to_owned(), next })
     }
 }

@@ -19,7 +19,7 @@ use crate::draft::reads::Reads;
 use crate::error::FsError;
 
 /// Attribute with the access ACL of an inode (Linux).
-pub(crate) const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+pub const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// Attribute with the ACL that new entries of a directory inherit (Linux).
 pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 /// Maximum length of all names with a NUL after each (Linux, `XATTR_LIST_MAX`).

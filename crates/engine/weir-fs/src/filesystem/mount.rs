@@ -18,7 +18,7 @@ use crate::draft::node::new_inode;
 use crate::error::FsError;
 use crate::filesystem::state::{Filesystem, Now};
 use crate::inodes::InodeCache;
-use crate::layout::{BITMAP, FIRST, FIXED, ORPHANS, ROOT, USAGE, is_fixed};
+use crate::layout::{BITMAP, FIRST, FIXED, ROOT, USAGE, is_fixed};
 use crate::policy::FreeingLimits;
 
 impl Filesystem {
@@ -152,14 +152,9 @@ impl Filesystem {
     /// Writes the root directory and the other inodes with a fixed number.
     async fn format(&self) -> Result<(), FsError> {
         let (size, stamp) = (RecordSize::BLOCK, self.stamp());
-        let fixed = [
-            (ROOT, FileType::Directory, 2),
-            (BITMAP, FileType::Regular, 1),
-            (ORPHANS, FileType::Directory, 2),
-            (USAGE, FileType::Regular, 1),
-        ];
         let mut changes = Vec::new();
-        for (object, file_type, nlink) in fixed {
+        for (object, file_type) in FIXED {
+            let nlink = if file_type == FileType::Directory { 2 } else { 1 };
             let inode = Inode { permissions: 0o755, nlink, ..new_inode(file_type, ROOT, stamp) };
             changes.push(ObjectChange::SetSlot { object, size, body: inode.encode() });
         }

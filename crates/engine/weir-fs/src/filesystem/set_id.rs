@@ -6,9 +6,9 @@
 use weir_format::files::{AttributeChanges, FileType, Inode};
 
 /// Set-user-id bit (POSIX).
-pub(crate) const S_ISUID: u32 = 0o4000;
+pub const S_ISUID: u32 = 0o4000;
 /// Set-group-id bit. New entries of a directory with this bit get the directory's group.
-pub(crate) const S_ISGID: u32 = 0o2000;
+pub const S_ISGID: u32 = 0o2000;
 /// Execute permission of the group.
 const S_IXGRP: u32 = 0o010;
 

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - if a block of a victim cannot be read or the victim's live bytes do not match its counter, the
-//!   victim is left unchanged, and no pointer refers to copies that were already appended;
+//!   victim is left unchanged. Copies that were already appended stay without a pointer;
 //! - at most [`CLEAN_BYTES_IN_FLIGHT`] bytes are read at the same time, for the present victim and
 //!   the next ones.
 

@@ -23,9 +23,8 @@ pub struct Delta {
     /// Part of `tree_units` born after the newest earlier version of the volume ended. Older units
     /// that the tree drops stay allocated for the earlier versions.
     pub born_units: i64,
-    /// Units that the tree frees on behalf of a version that is being destroyed: the freeing of
-    /// that version has already passed the index of these units, and no other version references
-    /// the units.
+    /// Units that the tree frees on behalf of a version that is being destroyed: only that version
+    /// references the units, and its freeing has already passed their index.
     pub leaving_units: i64,
     /// Units that only the newest snapshot still references, because the tree dropped them.
     pub unique_units: i64,

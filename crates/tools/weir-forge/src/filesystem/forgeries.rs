@@ -102,6 +102,16 @@ fn node(block: &mut [u8], child: u32) {
     put(block, CONTENT + 8, &child.to_le_bytes());
 }
 
+/// Gives a directory another name, and counts it as a subdirectory there.
+async fn name_again(
+    editor: &mut Editor,
+    directory: ObjectId,
+    (parent, name): (ObjectId, &[u8]),
+) -> Result<(), FsError> {
+    editor.add(parent, name, (directory, FileType::Directory)).await?;
+    editor.inode(parent, |parent| parent.nlink += 1).await
+}
+
 /// Moves directory `a` into its subdirectory `a/b`.
 async fn exchange_parents(editor: &mut Editor, tree: &Tree) -> Result<(), FsError> {
     let Tree { a, b, .. } = *tree;
@@ -365,23 +375,13 @@ pub const FILESYSTEM_FORGERIES: &[FilesystemForgery] = &[
         "reaches-itself",
         |t| t.a,
         "several names",
-        |e, t| {
-            Box::pin(async move {
-                e.add(t.b, b"up", (t.a, FileType::Directory)).await?;
-                e.inode(t.b, |b| b.nlink += 1).await
-            })
-        },
+        |e, t| Box::pin(name_again(e, t.a, (t.b, b"up"))),
     ),
     forgery(
         "names-itself",
         |t| t.a,
         "several names",
-        |e, t| {
-            Box::pin(async move {
-                e.add(t.a, b"self", (t.a, FileType::Directory)).await?;
-                e.inode(t.a, |a| a.nlink += 1).await
-            })
-        },
+        |e, t| Box::pin(name_again(e, t.a, (t.a, b"self"))),
     ),
     forgery(
         "names-itself-as-file",
