@@ -112,8 +112,8 @@ impl IntentLog {
     /// # Durability
     /// When the call returns `Ok`, the batch is on stable media of every leg that the newest
     /// uberblock does not list as stale. If the call returned `Ok` although such a leg lacks the
-    /// batch, an import of that leg alone would miss the batch, because only an uberblock shows that
-    /// other legs are newer.
+    /// batch, an import of that leg alone would miss the batch, because only an uberblock shows
+    /// that other legs are newer.
     pub(crate) async fn write(
         &self,
         vdevs: &Vdevs,
