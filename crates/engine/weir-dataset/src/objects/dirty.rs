@@ -58,6 +58,11 @@ impl DirtyTable {
         (!self.holes.is_empty() && self.holes.contains(block)).then_some(Dirty::Hole)
     }
 
+    /// True if the table has data for a block.
+    pub(crate) fn is_data(&self, block: u64) -> bool {
+        self.blocks.get(block).is_some()
+    }
+
     /// Writes a block. Returns true if the table had no data for the block before.
     pub(crate) fn write(&mut self, block: u64, data: Block) -> bool {
         if !self.holes.is_empty() {

@@ -180,8 +180,12 @@ impl ObjectChanges {
                 nodes += u64::from(table_height);
             }
             let records = match change {
-                ObjectChange::Write { record, blocks, .. } => {
-                    stored += blocks.len() as u64;
+                ObjectChange::Write { size, record, blocks, .. } => {
+                    // A record that the txg writes already has its space: the new data replaces the
+                    // old data in memory.
+                    let first = size.first_block(*record);
+                    let is_written = known.is_some_and(|known| known.table.is_data(first));
+                    stored += if is_written { 0 } else { blocks.len() as u64 };
                     Some(record..record)
                 }
                 ObjectChange::Refer { record, size, .. } => {
@@ -435,6 +439,21 @@ mod tests {
             assert!(bound.cost >= added.max(0).unsigned_abs() * BLOCK, "{added} of {bound:?}");
         }
         assert_eq!(changes.blocks, 2 + 4, "two slots and the records that are left");
+    }
+
+    // Regression: each rewrite reserved space again. A client that rewrote a small file used up the
+    // space that the open txg may reserve, so all clients waited for the commit.
+    #[test]
+    fn rewrites_of_a_record_within_a_txg_reserve_its_space_once() {
+        let mut changes = ObjectChanges::default();
+        let first = changes.bound(&[write(5, 7)], 2).cost;
+        changes.add(write(5, 7), PlantedBug::None);
+        assert!(first > BLOCK);
+        assert_eq!(changes.bound(&[write(5, 7)], 2).cost, 0);
+        assert_eq!(changes.bound(&[write(5, 7), write(5, 8)], 2).cost, BLOCK);
+        let (object, size) = (ObjectId(5), RecordSize::BLOCK);
+        changes.add(ObjectChange::Zero { object, size, records: 7..8 }, PlantedBug::None);
+        assert_eq!(changes.bound(&[write(5, 7)], 2).cost, BLOCK, "the hole has no space");
     }
 
     #[test]

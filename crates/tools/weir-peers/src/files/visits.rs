@@ -23,6 +23,9 @@ const SMALL_BYTES: usize = 4096;
 const STORED_BYTES: usize = 1024;
 /// Time for which a stream runs before and after the measured fsyncs, in seconds.
 const STREAM_MARGIN_SECONDS: u64 = 1;
+/// Time for which a stream runs before the first measured fsync, in seconds. A server that was
+/// started again touches all memory for its caches then, as after some time of use.
+const WARM_SECONDS: u64 = 8;
 
 /// Kind of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +163,7 @@ fn sequential(
 fn fsync(contender: &Contender, seconds: u64, round: usize, results: &mut Results) -> Result<()> {
     let (synced, streamed) = (contender.root().join("synced"), contender.root().join("streamed"));
     let (mut worker, mut streaming) = (Worker::start()?, Worker::start()?);
+    Step::Stream { file: streamed.clone(), seconds: WARM_SECONDS }.perform()?;
     let step = Step::Fsync { file: synced.clone(), seconds };
     let mut p99_us = || {
         worker.send(&step)?;
