@@ -5,6 +5,7 @@
 //!
 //! Invariant: no test needs a network.
 
+mod captured;
 mod generate;
 mod layouts;
 mod pieces;
