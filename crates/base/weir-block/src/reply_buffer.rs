@@ -90,4 +90,36 @@ impl OutBuf {
     pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         self.put(&bytes);
     }
+
+    /// Overwrites content from offset `at` with the bytes that `write` appends; the content behind
+    /// them stays. Panics if they extend beyond the end of the content.
+    pub fn rewrite(&mut self, at: usize, write: impl FnOnce(&mut Self)) {
+        let end = self.used;
+        assert!(at <= end, "offset {at} of {end} bytes");
+        self.used = at;
+        write(self);
+        assert!(self.used <= end, "{} of {end} bytes", self.used);
+        self.used = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rewritten_part_leaves_the_rest_of_the_content() {
+        let mut out = OutBuf::default();
+        out.put(b"head data");
+        out.rewrite(1, |out| out.put(b"EA"));
+        assert_eq!(out.filled(), b"hEAd data");
+    }
+
+    #[test]
+    #[should_panic(expected = "10 of 9 bytes")]
+    fn rewriting_beyond_the_content_panics() {
+        let mut out = OutBuf::default();
+        out.put(b"head data");
+        out.rewrite(7, |out| out.put(b"abc"));
+    }
 }
