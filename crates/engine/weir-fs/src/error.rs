@@ -49,6 +49,9 @@ pub enum FsError {
     /// The inode does not exist any more (ESTALE).
     #[error("the file was removed")]
     Stale,
+    /// The inode changed since the client read its attributes (NFS3ERR_NOT_SYNC).
+    #[error("the file changed since the client read its attributes")]
+    Changed,
     /// No extended attribute has the name (ENODATA).
     #[error("no such extended attribute")]
     NoAttribute,

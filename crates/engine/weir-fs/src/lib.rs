@@ -23,6 +23,7 @@ mod readable;
 mod policy;
 mod replay;
 mod rights;
+mod user;
 
 pub use check::Finding;
 pub use draft::xattrs::ACCESS_ACL;
@@ -40,4 +41,5 @@ pub use policy::FreeingLimits;
 pub use readable::{ReadableData, ReadableEntries, ReadableInodes};
 pub use replay::FilesystemLayer;
 pub use rights::{Access, Credentials};
+pub use user::{Allowed, BeforeAfter, Created, InodeRef, Listed, Looked, Renamed};
 pub use weir_format::files::{Layout, NameCase};

@@ -14,6 +14,7 @@ use crate::filesystem::attributes::{Attributes, SetAttributes};
 use crate::filesystem::set_id::S_ISGID;
 
 const S_ISVTX: u32 = 0o1000;
+const NOT_OWNER: FsError = FsError::NotPermitted("the user does not own the inode");
 
 /// Kinds of access to an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,6 +128,14 @@ impl Credentials<'_> {
         Err(FsError::NotPermitted("the directory is sticky, and the entry belongs to another user"))
     }
 
+    /// Checks a change of an ACL.
+    ///
+    /// # Errors
+    /// `NotPermitted` unless the user owns the inode or is the superuser.
+    pub fn may_set_acl(&self, inode: &Attributes) -> Result<(), FsError> {
+        if self.owns(inode) { Ok(()) } else { Err(NOT_OWNER) }
+    }
+
     /// Checks a change of attributes, and removes the bits that the user may not set.
     /// `sets_now`: the client asked for the current time, as touch(1) does.
     ///
@@ -139,7 +148,6 @@ impl Credentials<'_> {
         acl: Option<&Acl>,
         (changes, sets_now): (&SetAttributes, bool),
     ) -> Result<SetAttributes, FsError> {
-        const NOT_OWNER: FsError = FsError::NotPermitted("the user does not own the inode");
         let mut allowed = *changes;
         if self.is_privileged {
             return Ok(allowed);

@@ -15,6 +15,7 @@ use crate::filesystem::commit::Change;
 use crate::filesystem::set_id::with_permissions;
 use crate::filesystem::state::Filesystem;
 use crate::inodes::{LockedInode, Slot};
+use crate::user::call::Call;
 
 /// Attributes of an inode, as `struct stat` (POSIX.1-2017, sys/stat.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,11 +146,22 @@ impl Filesystem {
         number: ObjectId,
         record: impl FnOnce(&Inode) -> FileRecord<'r>,
     ) -> Result<Attributes, FsError> {
+        self.change_inode_for(&Call::TRUSTED, number, |inode| Ok(record(inode))).await
+    }
+
+    /// As [`Self::change_inode`], with the checks of a call. `record` makes the checks.
+    pub(crate) async fn change_inode_for<'r>(
+        &self,
+        call: &Call<'_>,
+        number: ObjectId,
+        record: impl FnOnce(&Inode) -> Result<FileRecord<'r>, FsError>,
+    ) -> Result<Attributes, FsError> {
         let mut draft = self.draft();
         let mut locked = self.lock_for(&mut draft, number).await?;
-        let record = record(locked.inode()?.1);
+        let record = record(locked.inode()?.1)?;
         draft.apply(number, &record).await?;
         self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await?;
+        call.note_changed(number, locked.inode()?.1);
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 

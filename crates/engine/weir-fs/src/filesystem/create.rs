@@ -21,6 +21,8 @@ use crate::filesystem::set_id;
 use crate::filesystem::state::Filesystem;
 use crate::layout::{INLINE_BYTES_MAX, LINKS_MAX};
 use crate::numbers::Numbers;
+use crate::rights::Access;
+use crate::user::call::Call;
 
 /// Type of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,11 +155,24 @@ impl Filesystem {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attributes, FsError> {
+        self.create_inode_for(&Call::TRUSTED, directory, name, new).await
+    }
+
+    /// Does the same as [`Self::create_inode`], with the checks of a call.
+    #[boxed(?Send)]
+    pub(crate) async fn create_inode_for(
+        &self,
+        call: &Call<'_>,
+        directory: ObjectId,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attributes, FsError> {
         check_name(name)?;
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
         let (_, parent_inode) = parent.inode()?;
         check_parent(parent_inode)?;
+        call.check(directory, parent_inode, Access::CHANGE_ENTRIES)?;
         let Probe::Free(key) = draft.find(directory, name).await? else {
             return Err(FsError::Exists);
         };
@@ -177,6 +192,7 @@ impl Filesystem {
         self.commit(&mut draft, change, &mut [&mut parent, &mut created]).await?;
         numbers.note(draft.number_changes(), self.volume.open_txg());
         parent.cached.next_number.store(number.0 + 1, Ordering::Relaxed);
+        call.note_changed(directory, parent.inode()?.1);
         Ok(Attributes::of(number, created.inode()?.1))
     }
 
@@ -246,6 +262,18 @@ impl Filesystem {
         directory: ObjectId,
         name: &[u8],
     ) -> Result<Attributes, FsError> {
+        self.link_for(&Call::TRUSTED, number, directory, name).await
+    }
+
+    /// Does the same as [`Self::link`], with the checks of a call.
+    #[boxed(?Send)]
+    pub(crate) async fn link_for(
+        &self,
+        call: &Call<'_>,
+        number: ObjectId,
+        directory: ObjectId,
+        name: &[u8],
+    ) -> Result<Attributes, FsError> {
         check_name(name)?;
         if number == directory {
             return Err(FsError::NotPermitted("a directory has one name"));
@@ -253,16 +281,19 @@ impl Filesystem {
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
         check_parent(parent.inode()?.1)?;
+        call.check(directory, parent.inode()?.1, Access::CHANGE_ENTRIES)?;
         let Probe::Free(key) = draft.find(directory, name).await? else {
             return Err(FsError::Exists);
         };
         let mut locked = self.lock_for(&mut draft, number).await?;
+        call.check(number, locked.inode()?.1, Access::default())?;
         check_project(parent.inode()?.1, locked.inode()?.1)?;
         let _numbers = self.numbers.lock().await;
         let record = FileRecord::Link { entry: named(directory, key, name) };
         draft.apply(number, &record).await?;
         let change = Change::namespace(number, &record, vec![number, directory], Vec::new());
         self.commit(&mut draft, change, &mut [&mut parent, &mut locked]).await?;
+        call.note_changed(directory, parent.inode()?.1);
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 }

@@ -19,9 +19,11 @@ use crate::filesystem::commit::Change;
 use crate::filesystem::create::check_parent;
 use crate::filesystem::quotas::check_project;
 use crate::filesystem::state::Filesystem;
-use crate::inodes::CachedInode;
+use crate::inodes::{CachedInode, LockedInode};
 use crate::layout::ROOT;
 use crate::numbers::Numbers;
+use crate::rights::Access;
+use crate::user::call::Call;
 
 /// Maximum number of directories above an inode. It only limits the work on a damaged filesystem.
 const DEPTH_MAX: usize = 1 << 20;
@@ -59,6 +61,43 @@ fn is_respelled(
     new_name: &[u8],
 ) -> bool {
     (from, source.key) == (to, key) && *source.name != *new_name
+}
+
+/// Checks that each inode may move to its new directory.
+async fn check_projects(
+    draft: &mut Draft<'_>,
+    moves: [(ObjectId, Option<ObjectId>); 2],
+) -> Result<(), FsError> {
+    for (directory, inode) in moves {
+        if let Some(inode) = inode {
+            let directory = draft.node(directory).await?.inode.clone();
+            check_project(&directory, &draft.node(inode).await?.inode)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the user of a call may remove the old name and the inode that a rename replaces or
+/// exchanges, and may move directories. `locked` has all these inodes.
+fn check_renamed(
+    call: &Call<'_>,
+    locked: &[LockedInode],
+    (from, moved): (ObjectId, ObjectId),
+    (to, target): (ObjectId, Option<ObjectId>),
+) -> Result<(), FsError> {
+    let inode = |number: ObjectId| {
+        let found = locked.iter().find(|locked| locked.number() == number);
+        Ok::<_, FsError>((number, found.expect("the caller locked it").inode()?.1))
+    };
+    call.check_removal(inode(from)?, inode(moved)?)?;
+    if let Some(target) = target {
+        call.check_removal(inode(to)?, inode(target)?)?;
+    }
+    if from == to {
+        return Ok(());
+    }
+    let (number, moved) = inode(moved)?;
+    call.check_move(number, moved)
 }
 
 /// Spelling of the new name after a rename: an exchange keeps both names.
@@ -102,9 +141,22 @@ impl Filesystem {
         name: &[u8],
         is_directory: bool,
     ) -> Result<(), FsError> {
+        self.remove_for(&Call::TRUSTED, directory, name, is_directory).await
+    }
+
+    /// Does the same as [`Self::remove`], with the checks of a call.
+    #[boxed(?Send)]
+    pub(crate) async fn remove_for(
+        &self,
+        call: &Call<'_>,
+        directory: ObjectId,
+        name: &[u8],
+        is_directory: bool,
+    ) -> Result<(), FsError> {
         check_name(name)?;
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
+        call.check(directory, parent.inode()?.1, Access::CHANGE_ENTRIES)?;
         let Probe::Found(Entry { inode: number, key, .. }) = draft.find(directory, name).await?
         else {
             return Err(FsError::NotFound);
@@ -112,6 +164,7 @@ impl Filesystem {
         refuse_own_directory(number, &[directory])?;
         let mut locked = self.lock_for(&mut draft, number).await?;
         let (size, inode) = locked.inode()?;
+        call.check_removal((directory, parent.inode()?.1), (number, inode))?;
         match (inode.file_type, is_directory) {
             (FileType::Directory, false) => return Err(FsError::IsDirectory),
             (FileType::Directory, true) if inode.device_or_entries > 0 => {
@@ -127,6 +180,7 @@ impl Filesystem {
         let names = vec![number, directory];
         let change = Change::namespace(number, &record, names, ends(number, fate));
         self.commit(&mut draft, change, &mut [&mut parent, &mut locked]).await?;
+        call.note_changed(directory, parent.inode()?.1);
         self.note_freed(&mut numbers, &draft, fate);
         Ok(())
     }
@@ -149,6 +203,18 @@ impl Filesystem {
         (to, new_name): (ObjectId, &[u8]),
         mode: RenameMode,
     ) -> Result<(), FsError> {
+        self.rename_for(&Call::TRUSTED, (from, old_name), (to, new_name), mode).await
+    }
+
+    /// Does the same as [`Self::rename`], with the checks of a call.
+    #[boxed(?Send)]
+    pub(crate) async fn rename_for(
+        &self,
+        call: &Call<'_>,
+        (from, old_name): (ObjectId, &[u8]),
+        (to, new_name): (ObjectId, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), FsError> {
         check_name(old_name)?;
         check_name(new_name)?;
         let _renames = if from == to { None } else { Some(self.renames.lock().await) };
@@ -157,6 +223,9 @@ impl Filesystem {
         let mut locked = vec![self.lock_for(&mut draft, first).await?];
         if first != second {
             locked.push(self.lock_for(&mut draft, second).await?);
+        }
+        for directory in &locked {
+            call.check(directory.number(), directory.inode()?.1, Access::CHANGE_ENTRIES)?;
         }
         let Probe::Found(source) = draft.find(from, old_name).await? else {
             return Err(FsError::NotFound);
@@ -188,12 +257,8 @@ impl Filesystem {
             locked.push(self.lock_for(&mut draft, number).await?);
         }
         let moves = [(to, Some(moved)), (from, target.filter(|_| mode == RenameMode::Exchange))];
-        for (directory, inode) in moves {
-            if let Some(inode) = inode {
-                let directory = draft.node(directory).await?.inode.clone();
-                check_project(&directory, &draft.node(inode).await?.inode)?;
-            }
-        }
+        check_projects(&mut draft, moves).await?;
+        check_renamed(call, &locked, (from, moved), (to, target))?;
         let old_entry = named(from, source.key, &source.name);
         let new_entry = named(to, key, spelling(&found, new_name, mode));
         let mut numbers = self.numbers.lock().await;
@@ -215,6 +280,9 @@ impl Filesystem {
         let ended = replaced.map_or_else(Vec::new, |(number, fate)| ends(number, fate));
         let change = Change::namespace(moved, &record, names, ended);
         self.commit(&mut draft, change, &mut locked.iter_mut().collect::<Vec<_>>()).await?;
+        for directory in locked.iter().filter(|inode| [from, to].contains(&inode.number())) {
+            call.note_changed(directory.number(), directory.inode()?.1);
+        }
         self.note_freed(&mut numbers, &draft, replaced.map_or(Fate::Named, |(_, fate)| fate));
         Ok(())
     }

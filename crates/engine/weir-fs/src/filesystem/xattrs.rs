@@ -10,6 +10,8 @@ use crate::draft::xattrs::{ACCESS_ACL, DEFAULT_ACL, read_list, stored_acl};
 use crate::error::FsError;
 use crate::filesystem::commit::Change;
 use crate::filesystem::state::Filesystem;
+use crate::rights::Credentials;
+use crate::user::call::Call;
 
 /// Maximum length of a name (Linux, `XATTR_NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
@@ -139,6 +141,19 @@ impl Filesystem {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<(), FsError> {
+        self.set_xattr_for(&Call::TRUSTED, number, (name, value), mode).await
+    }
+
+    /// Does the same as [`Self::set_xattr_as`], for the owner or the superuser only if the call has
+    /// checks.
+    #[boxed(?Send)]
+    pub(crate) async fn set_xattr_for(
+        &self,
+        call: &Call<'_>,
+        number: ObjectId,
+        (name, value): (&[u8], Option<&[u8]>),
+        mode: XattrMode,
+    ) -> Result<(), FsError> {
         check_name(name)?;
         if value.is_some_and(|value| value.len() > XATTR_VALUE_BYTES_MAX) {
             return Err(FsError::AttributeTooLarge);
@@ -146,6 +161,7 @@ impl Filesystem {
         let mut draft = self.draft();
         let mut locked = self.lock_for(&mut draft, number).await?;
         let (_, inode) = locked.inode()?;
+        call.check_as(number, inode, Credentials::may_set_acl)?;
         check_inode(inode, name)?;
         if mode != XattrMode::Any {
             let exists = self.find_xattr(number, inode, name).await?.is_some();
@@ -168,6 +184,7 @@ impl Filesystem {
         let record = FileRecord::SetXattr { name, value, object };
         draft.apply(number, &record).await?;
         self.commit(&mut draft, Change::inode(number, &record), &mut [&mut locked]).await?;
+        call.note_changed(number, locked.inode()?.1);
         numbers.note(draft.number_changes(), self.volume.open_txg());
         Ok(())
     }

@@ -12,4 +12,5 @@ mod read_errors;
 mod readable;
 mod threads;
 mod unnamed;
+mod users;
 mod xattrs;
