@@ -219,6 +219,7 @@ mod tests {
             size: 0,
             blocks: 0,
             device: 0,
+            verifier: None,
             change: 0,
             atime: time,
             mtime: time,

@@ -236,7 +236,8 @@ pub struct Inode {
     pub parent: ObjectId,
     /// Object with the extended attributes that do not fit into the area; 0: none.
     pub attributes: ObjectId,
-    /// Number of a device file, or number of entries of a directory.
+    /// Number of a device file, number of entries of a directory, or verifier of a file with
+    /// [`Self::HAS_VERIFIER`].
     pub device_or_entries: u64,
     /// Variable part.
     pub area: Area,
@@ -247,6 +248,9 @@ impl Inode {
     pub const PERMISSIONS: u32 = 0o7777;
     /// Bit of `flags`: new entries of the directory get its project and this bit.
     pub const INHERITS_PROJECT: u32 = 4;
+    /// Bit of `flags`: an exclusive create of NFSv3 made the file, and `device_or_entries` is its
+    /// verifier (RFC 1813 section 3.3.8). The first change of attributes removes both.
+    pub const HAS_VERIFIER: u32 = 8;
     /// Size of the fields before the area.
     pub const FIXED_BYTES: usize = 134;
 
@@ -262,7 +266,11 @@ impl Inode {
         field(4, "uid", "owner"),
         field(4, "gid", "group"),
         field(4, "project", "project of the quota, 0: none"),
-        field(4, "flags", "4: new entries of the directory inherit its project"),
+        field(
+            4,
+            "flags",
+            "4: new entries of the directory inherit its project; 8: the file has a verifier",
+        ),
         field(8, "change", "grows with each change"),
         field(12, "atime", "last read: seconds (i64), nanoseconds (u32)"),
         field(12, "mtime", "last change of data"),
@@ -270,7 +278,11 @@ impl Inode {
         field(12, "btime", "creation"),
         field(8, "parent", "inode number of the directory"),
         field(8, "attributes", "object with large extended attributes, 0: none"),
-        field(8, "device_or_entries", "number of a device file; entries of a directory"),
+        field(
+            8,
+            "device_or_entries",
+            "number of a device file; entries of a directory; verifier of an exclusive create",
+        ),
         field(
             Area::BYTES,
             "area",

@@ -132,6 +132,10 @@ impl Draft<'_> {
         inode.gid = gid.unwrap_or(inode.gid);
         inode.project = project.unwrap_or(inode.project);
         inode.flags = flags.unwrap_or(inode.flags);
+        if inode.file_type == FileType::Regular {
+            inode.flags &= !Inode::HAS_VERIFIER;
+            inode.device_or_entries = 0;
+        }
         inode.atime = atime.unwrap_or(inode.atime);
         inode.mtime = mtime.unwrap_or(inode.mtime);
         let (uid, gid, project, object) = (inode.uid, inode.gid, inode.project, inode.attributes);

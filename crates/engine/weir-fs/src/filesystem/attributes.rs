@@ -44,6 +44,8 @@ pub struct Attributes {
     pub blocks: u64,
     /// Number of a device file.
     pub device: u64,
+    /// Verifier of a file that an exclusive create made, until the first change of attributes.
+    pub verifier: Option<u64>,
     /// Number that grows with each change.
     pub change: u64,
     /// Time of the last read.
@@ -72,6 +74,7 @@ impl Attributes {
             size: inode.size,
             blocks: inode.blocks,
             device: if is_device { inode.device_or_entries } else { 0 },
+            verifier: verifier(inode),
             change: inode.change,
             atime: inode.atime,
             mtime: inode.mtime,
@@ -79,6 +82,11 @@ impl Attributes {
             btime: inode.btime,
         }
     }
+}
+
+fn verifier(inode: &Inode) -> Option<u64> {
+    let has_verifier = inode.flags & Inode::HAS_VERIFIER != 0;
+    (has_verifier && inode.file_type == FileType::Regular).then_some(inode.device_or_entries)
 }
 
 /// New values of attributes. `None`: the attribute does not change.

@@ -29,6 +29,8 @@ use crate::user::call::Call;
 pub enum NewKind<'a> {
     /// An empty file.
     File,
+    /// An empty file with the verifier of an exclusive create (RFC 1813 section 3.3.8).
+    Exclusive(u64),
     /// An empty directory.
     Directory,
     /// A symbolic link to this target.
@@ -63,7 +65,7 @@ impl<'a> NewInode<'a> {
 
     fn file_type(&self) -> FileType {
         match self.kind {
-            NewKind::File => FileType::Regular,
+            NewKind::File | NewKind::Exclusive(_) => FileType::Regular,
             NewKind::Directory => FileType::Directory,
             NewKind::Symlink(_) => FileType::SymbolicLink,
             NewKind::Special(file_type, _) => file_type,
@@ -89,6 +91,10 @@ fn build_inode(
     inherit_acl(&mut inode, (number, directory), new.umask)?;
     match new.kind {
         NewKind::File => {}
+        NewKind::Exclusive(verifier) => {
+            inode.flags |= Inode::HAS_VERIFIER;
+            inode.device_or_entries = verifier;
+        }
         NewKind::Directory => inode.nlink = 2,
         NewKind::Symlink(target) => {
             if target.is_empty() || target.contains(&0) {

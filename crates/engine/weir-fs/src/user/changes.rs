@@ -18,7 +18,7 @@ use crate::filesystem::state::Filesystem;
 use crate::filesystem::xattrs::XattrMode;
 use crate::rights::{Access, Credentials};
 use crate::user::call::Call;
-use crate::user::types::{BeforeAfter, Created, InodeRef, Renamed};
+use crate::user::types::{BeforeAfter, Created, InodeRef, Looked, Renamed};
 
 impl Filesystem {
     /// Writes to a file, as [`Self::write`].
@@ -83,6 +83,41 @@ impl Filesystem {
         };
         self.change_inode_for(&call, number, record).await?;
         Ok(call.changed(number))
+    }
+
+    /// Creates a file with a verifier, or finds the file that an earlier call with the same verifier
+    /// created: a client repeats the call if it missed the reply (RFC 1813 section 3.3.8). The
+    /// permissions are 0o600 until the client sets the attributes. The directory of a found file has
+    /// no attributes.
+    ///
+    /// # Durability
+    /// As [`Self::create_inode`].
+    ///
+    /// # Errors
+    /// As [`Self::create_for`]; `Exists` if another call created the file with the name.
+    #[boxed(?Send)]
+    pub async fn create_exclusive(
+        &self,
+        user: &Credentials<'_>,
+        directory: InodeRef,
+        (name, verifier): (&[u8], u64),
+    ) -> Result<(Attributes, Option<BeforeAfter>), FsError> {
+        let new = NewInode {
+            kind: NewKind::Exclusive(verifier),
+            permissions: 0o600,
+            umask: 0,
+            uid: user.uid,
+            gid: user.gid,
+        };
+        match self.create_for(user, directory, (name, &new)).await {
+            Ok(created) => Ok((created.inode, Some(created.directory))),
+            Err(FsError::Exists) => {
+                let Looked { found, .. } = self.lookup_for(user, directory, name).await?;
+                let is_repeated = found.verifier == Some(verifier);
+                if is_repeated { Ok((found, None)) } else { Err(FsError::Exists) }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates an inode, as [`Self::create_inode`]. Only the superuser creates device files.

@@ -290,3 +290,37 @@ fn lookup_needs_the_right_to_search_and_list_the_right_to_read() {
     assert!(matches!(pool.run(files.lookup_for(&OWNER, directory, b"f")), Err(FsError::NotFound)));
     pool.check();
 }
+
+#[test]
+fn repeated_exclusive_create_finds_the_file_until_its_attributes_change() {
+    let pool = Pool::new(DISK_BYTES);
+    let root = root(&pool);
+    let user = &SUPERUSER;
+    // The verifier 0 is a verifier as any other.
+    for (name, verifier) in [(b"a", 0), (b"b", u64::MAX)] {
+        let create = || pool.files.create_exclusive(user, root, (name, verifier));
+        let (made, directory) = pool.run(create()).unwrap();
+        assert_eq!((made.permissions, made.verifier), (0o600, Some(verifier)));
+        assert!(directory.is_some());
+        // A read and a write do not remove the verifier.
+        let inode = InodeRef::from(&made);
+        pool.run(pool.files.write_for(user, inode, (0, b"x"))).unwrap();
+        pool.run(pool.files.read_for(user, inode, (0, 1))).unwrap();
+        let (found, directory) = pool.run(create()).unwrap();
+        assert_eq!((InodeRef::from(&found), found.size, directory), (inode, 1, None));
+        let other = pool.files.create_exclusive(user, root, (name, verifier ^ 1));
+        assert!(matches!(pool.run(other), Err(FsError::Exists)));
+    }
+    pool.run(pool.files.sync_all()).unwrap();
+    let pool = pool.crash();
+    let create = |name| pool.run(pool.files.create_exclusive(user, root, (name, 0)));
+    let (found, _) = create(b"a").unwrap();
+    let changes = (&permissions(0o644), false);
+    let set = pool.files.set_attributes_for(user, InodeRef::from(&found), changes, &|_| true);
+    assert_eq!(pool.run(set).unwrap().after.verifier, None);
+    assert!(matches!(create(b"a"), Err(FsError::Exists)));
+    // A file that another call created has no verifier.
+    self::create(&pool, ROOT, "c", &FILE);
+    assert!(matches!(create(b"c"), Err(FsError::Exists)));
+    pool.check();
+}
