@@ -185,8 +185,11 @@ messages! {
     }
 }
 
-/// Result of GETACL.
-pub type GetaclResult = Nfs3Result<GetaclResok, PostOpAttr>;
-
-/// Result of SETACL.
-pub type SetaclResult = Nfs3Result<SetaclResok, PostOpAttr>;
+messages! {
+    /// Results of a call.
+    pub enum Results of Procedure {
+        Null(()),
+        Getacl(Nfs3Result<GetaclResok, PostOpAttr>),
+        Setacl(Nfs3Result<SetaclResok, PostOpAttr>),
+    }
+}
