@@ -142,7 +142,7 @@ fn decode_entries(input: &mut Decoder<'_>) -> Result<(u32, AclEntries), XdrError
     let entries = AclEntries::decode(input)?;
     let len = entries.items().len();
     if len != 0 && len != count {
-        return Err(XdrError::TooLong { len, max: count });
+        return Err(XdrError::WrongCount { len, count });
     }
     Ok((count as u32, entries))
 }

@@ -253,7 +253,7 @@ fn acl_has_the_layout_of_linux() {
     let counts = mask::ACL_COUNT | mask::DEFAULT_ACL_COUNT;
     check(&Secattr::new(counts, acl, default_acl), &words(&[10, 2, 0, 1, 0]));
     let different = words(&[1, 2, 1, 1, 0, 6, 0, 0]);
-    let error = XdrError::TooLong { len: 1, max: 2 };
+    let error = XdrError::WrongCount { len: 1, count: 2 };
     assert_eq!(Secattr::decode_whole(&different), Err(error));
 }
 
