@@ -48,6 +48,7 @@ impl OutBuf {
 
     /// Appends `len` bytes with undefined content, and returns them; the caller must overwrite all
     /// of them.
+    #[inline]
     pub fn space(&mut self, len: usize) -> &mut [u8] {
         let start = self.used;
         let end = start + len;
@@ -61,6 +62,7 @@ impl OutBuf {
     /// Copies the content into a new buffer instead of extending the old one: the kernel provides
     /// large zeroed buffers at no cost, but clearing the new part of an extended buffer would cost
     /// time.
+    #[cold]
     fn grow(&mut self, len: usize) {
         // Doubling a large buffer would waste memory, so a large buffer grows by only a quarter of
         // its size.
@@ -82,11 +84,13 @@ impl OutBuf {
     }
 
     /// Appends bytes.
+    #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         self.space(bytes.len()).copy_from_slice(bytes);
     }
 
     /// Appends an array of bytes.
+    #[inline]
     pub fn put_array<const N: usize>(&mut self, bytes: [u8; N]) {
         self.put(&bytes);
     }

@@ -142,7 +142,7 @@ fn decode_entries(input: &mut Decoder<'_>) -> Result<(u32, AclEntries), XdrError
     let entries = AclEntries::decode(input)?;
     let len = entries.items().len();
     if len != 0 && len != count {
-        return Err(XdrError::TooLong { len, max: count });
+        return Err(XdrError::WrongCount { len, count });
     }
     Ok((count as u32, entries))
 }
@@ -185,8 +185,11 @@ messages! {
     }
 }
 
-/// Result of GETACL.
-pub type GetaclResult = Nfs3Result<GetaclResok, PostOpAttr>;
-
-/// Result of SETACL.
-pub type SetaclResult = Nfs3Result<SetaclResok, PostOpAttr>;
+messages! {
+    /// Results of a call.
+    pub enum Results of Procedure {
+        Null(()),
+        Getacl(Nfs3Result<GetaclResok, PostOpAttr>),
+        Setacl(Nfs3Result<SetaclResok, PostOpAttr>),
+    }
+}

@@ -66,24 +66,35 @@ macro_rules! procedures {
     };
 }
 
-/// Declares an enumeration with the arguments or the results of each procedure of a program.
+/// Declares an enumeration with the arguments or the results of each procedure of a program. It has
+/// a lifetime if one of the messages borrows from the input.
 macro_rules! messages {
     (
         $(#[$meta:meta])*
-        pub enum $name:ident<$life:lifetime> of $procedure:ident {
-            $($value:ident($type:ty),)*
-        }
+        pub enum $name:ident<$life:lifetime> of $procedure:ident { $($messages:tt)* }
+    ) => {
+        messages! { @ [$(#[$meta])*] $name [<$life>] [$life] $procedure $($messages)* }
+    };
+    (
+        $(#[$meta:meta])*
+        pub enum $name:ident of $procedure:ident { $($messages:tt)* }
+    ) => {
+        messages! { @ [$(#[$meta])*] $name [] ['_] $procedure $($messages)* }
+    };
+    (
+        @ [$(#[$meta:meta])*] $name:ident [$($generics:tt)*] [$life:lifetime] $procedure:ident
+        $($value:ident($type:ty),)*
     ) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub enum $name<$life> {
+        pub enum $name $($generics)* {
             $(
                 #[doc = concat!("[`", stringify!($procedure), "::", stringify!($value), "`]")]
                 $value($type),
             )*
         }
 
-        impl<$life> $name<$life> {
+        impl $($generics)* $name $($generics)* {
             /// Procedure that the message belongs to.
             pub const fn procedure(&self) -> $procedure {
                 match self {

@@ -23,6 +23,7 @@ pub mod log_batch;
 mod mutate;
 pub mod nbd_negotiate;
 pub mod nbd_request;
+pub mod nfs;
 pub mod node;
 pub mod references;
 pub mod remap;
@@ -37,6 +38,7 @@ mod watchdog;
 pub mod zstd_block;
 
 pub use files::{acl, directory, file_record, inode, xattr_list};
+pub use nfs::{mount_call, nfs3_call, nfs3_reply, nfsacl_call, rpc_record};
 pub use search::{Failure, Plan, Tried, search};
 pub use watchdog::Watchdog;
 
@@ -92,6 +94,11 @@ pub const TARGETS: &[Target] = &[
     target!(stream),
     target!(nbd_negotiate),
     target!(nbd_request),
+    target!(rpc_record),
+    target!(nfs3_call),
+    target!(nfs3_reply),
+    target!(mount_call),
+    target!(nfsacl_call),
     target!(iscsi_pdu),
     target!(iscsi_login),
     target!(iscsi_session),

@@ -7,10 +7,12 @@
 use weir_block::OutBuf;
 use weir_nfs_wire::mount::{self, v3};
 use weir_nfs_wire::nfs3::{self, Args, CreateHow, Results, SetTime};
+use weir_nfs_wire::nfsacl::{self, AclEntry, tag};
 use weir_oncrpc::message::{AcceptStat, Call, Credential, Reply, ReplyBody};
 use weir_oncrpc::record::{Framed, RecordStart, frame};
 use weir_oncrpc::{Decoder, Encoder, Xdr};
 
+const LINUX_KNFSD: &str = include_str!("../data/linux-knfsd.hex");
 const LIBNFS_GANESHA: &str = include_str!("../data/libnfs-ganesha.hex");
 
 /// A call and its reply, with their record marks.
@@ -110,30 +112,86 @@ macro_rules! check {
     }};
 }
 
-#[test]
-fn exchanges_of_libnfs_and_ganesha_are_reproduced() {
-    let exchanges = exchanges(LIBNFS_GANESHA);
+/// Checks all exchanges of a file. Returns their titles.
+fn check_all(text: &str) -> Vec<String> {
+    let exchanges = exchanges(text);
     for exchange in &exchanges {
         let record = record(&exchange.call);
         let (call, _) = Call::decode(&record).expect("a call");
         match call.credential.credential() {
-            Ok(Credential::Sys(sys)) => assert_eq!((sys.uid, sys.gids.as_slice().len()), (0, 0)),
+            Ok(Credential::Sys(sys)) => assert_eq!((sys.uid, sys.gid), (0, 0)),
+            Ok(Credential::None) => assert_eq!(call.procedure, 0),
             other => panic!("{}: {other:?}", exchange.title),
         }
         match (call.program, call.version) {
             (nfs3::PROGRAM, nfs3::VERSION) => check!(exchange, call, weir_nfs_wire::nfs3),
             (mount::PROGRAM, v3::VERSION) => check!(exchange, call, weir_nfs_wire::mount::v3),
+            (nfsacl::PROGRAM, nfsacl::VERSION) => check!(exchange, call, weir_nfs_wire::nfsacl),
             other => panic!("program {other:?}"),
         }
     }
+    exchanges.into_iter().map(|exchange| exchange.title).collect()
+}
+
+#[test]
+fn exchanges_of_libnfs_and_ganesha_are_reproduced() {
+    let titles = check_all(LIBNFS_GANESHA);
     // All procedures but READDIR and PATHCONF, which libnfs does not call.
     for procedure in nfs3::Procedure::ALL {
         let title = format!("nfs {}", procedure.name());
-        let count = exchanges.iter().filter(|exchange| exchange.title == title).count();
         let is_missing = matches!(procedure.name(), "readdir" | "pathconf");
-        assert_eq!(count == 0, is_missing, "{title}");
+        assert_eq!(!titles.contains(&title), is_missing, "{title}");
     }
-    assert_eq!(exchanges.iter().filter(|exchange| exchange.title.starts_with("mount")).count(), 3);
+    for title in ["mount null", "mount mnt", "mount export"] {
+        assert!(titles.iter().any(|found| found == title), "{title}");
+    }
+}
+
+#[test]
+fn exchanges_of_the_linux_client_and_server_are_reproduced() {
+    let titles = check_all(LINUX_KNFSD);
+    for title in
+        ["nfs readdir", "nfs readdirplus", "nfs pathconf", "nfsacl getacl", "nfsacl setacl"]
+    {
+        assert!(titles.iter().any(|found| found == title), "{title}");
+    }
+}
+
+#[test]
+fn acls_of_the_linux_client_and_server_have_the_values_of_setfacl() {
+    // setfacl -m u:7:rw on a file, and setfacl -d -m g:8:rx on a directory.
+    let named = |entry: &&AclEntry| entry.id != 0;
+    let (mut users, mut groups) = (0, 0);
+    for exchange in exchanges(LINUX_KNFSD) {
+        let record = record(if exchange.title == "nfsacl setacl" {
+            &exchange.call
+        } else if exchange.title == "nfsacl getacl" {
+            &exchange.reply
+        } else {
+            continue;
+        });
+        let acls = if exchange.title == "nfsacl setacl" {
+            let (_, mut input) = Call::decode(&record).expect("a call");
+            let args = nfsacl::Args::decode(nfsacl::Procedure::Setacl, &mut input);
+            let Ok(nfsacl::Args::Setacl(args)) = args else { panic!("{args:?}") };
+            args.acls
+        } else {
+            let (_, mut input) = Reply::decode(&record).expect("a reply");
+            let results = nfsacl::Results::decode(nfsacl::Procedure::Getacl, &mut input);
+            let Ok(nfsacl::Results::Getacl(Ok(results))) = results else { panic!("{results:?}") };
+            results.acls
+        };
+        for entry in acls.acl.items().iter().filter(named) {
+            assert_eq!(*entry, AclEntry { tag: tag::USER, id: 7, permissions: 6 });
+            users += 1;
+        }
+        for entry in acls.default_acl.items().iter().filter(named) {
+            let tag = tag::DEFAULT | tag::GROUP;
+            assert_eq!(*entry, AclEntry { tag, id: 8, permissions: 5 });
+            groups += 1;
+        }
+    }
+    assert!(users >= 2 && groups >= 2, "{users} users, {groups} groups");
 }
 
 /// Runs `check` on the arguments and results of the first exchange of a procedure.

@@ -39,7 +39,7 @@ fn check<'a, T: Xdr<'a> + PartialEq + std::fmt::Debug>(value: &T, bytes: &'a [u8
     assert_eq!(T::decode_whole(bytes).as_ref(), Ok(value));
 }
 
-pub(crate) const TIME: Nfstime3 = Nfstime3 { seconds: 0x61, nanos: 0x62 };
+const TIME: Nfstime3 = Nfstime3 { seconds: 0x61, nanos: 0x62 };
 
 const ATTRIBUTES: Fattr3 = Fattr3 {
     kind: Ftype3::Chr,
@@ -106,6 +106,83 @@ fn creations_have_the_layouts_of_their_unions() {
     }
     let unchanged = Sattr3::default();
     check(&unchanged, &words(&[0; 6]));
+}
+
+/// Fields of the same type whose order neither round trips nor captured bytes can show.
+#[test]
+fn fields_of_the_same_type_are_in_the_order_of_the_rfc() {
+    let (from, to) = (place(), DirOpArgs { dir: handle(b"dir2"), ..place() });
+    let (first, second) = (PLACE, b"\0\0\0\x04dir2\0\0\0\x03new\0");
+    check(&nfs3::RenameArgs { from, to }, &[first, &second[..]].concat());
+    check(
+        &nfs3::LinkArgs { file: handle(b"file"), link: to },
+        &[b"\0\0\0\x04file", &second[..]].concat(),
+    );
+    let (cookie, cookieverf) = (0x0001_0000_0002, [7; 8]);
+    let dir = handle(b"root");
+    let readdirplus = nfs3::ReaddirplusArgs { dir, cookie, cookieverf, dircount: 3, maxcount: 4 };
+    let head = [&PLACE[..8], &words(&[1, 2]), &[7; 8]].concat();
+    check(&readdirplus, &[&head[..], &words(&[3, 4])].concat());
+    check(&nfs3::ReaddirArgs { dir, cookie, cookieverf, count: 3 }, &[head, words(&[3])].concat());
+
+    let wcc = WccData { before: Some(ATTRIBUTES.wcc()), after: None };
+    let wcc_words = [1, 6, 7, 15, 16, 17, 18, 0];
+    let rename = nfs3::RenameWcc { from_dir: wcc, to_dir: WccData::default() };
+    check(&rename, &words(&[&wcc_words[..], &[0, 0]].concat()));
+    let link = nfs3::LinkWcc { attributes: None, dir_wcc: wcc };
+    check(&link, &words(&[&[0], &wcc_words[..]].concat()));
+    let object = handle(b"root");
+    let lookup = nfs3::LookupResok { object, attributes: Some(ATTRIBUTES), dir_attributes: None };
+    let attributes = words(&ATTRIBUTE_WORDS);
+    check(&lookup, &[&PLACE[..8], &words(&[1]), &attributes, &words(&[0])].concat());
+
+    let name = FileName::new(b"name").expect("a short name");
+    let entry = nfs3::Entry { fileid: 1, name, cookie: 2 };
+    let bytes = [&words(&[0, 1, 4])[..], b"name", &words(&[0, 2])].concat();
+    check(&entry, &bytes);
+    let entry =
+        nfs3::EntryPlus { fileid: 1, name, cookie: 2, attributes: None, handle: Some(object) };
+    check(&entry, &[&bytes[..], &words(&[0, 1]), &PLACE[..8]].concat());
+
+    let fsstat = nfs3::FsstatResok {
+        attributes: None,
+        total_bytes: 1,
+        free_bytes: 2,
+        available_bytes: 3,
+        total_files: 4,
+        free_files: 5,
+        available_files: 6,
+        invariant_seconds: 7,
+    };
+    check(&fsstat, &words(&[0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 7]));
+    let fsinfo = nfs3::FsinfoResok {
+        attributes: None,
+        rtmax: 1,
+        rtpref: 2,
+        rtmult: 3,
+        wtmax: 4,
+        wtpref: 5,
+        wtmult: 6,
+        dtpref: 7,
+        maxfilesize: 8,
+        time_delta: TIME,
+        properties: 9,
+    };
+    check(&fsinfo, &words(&[0, 1, 2, 3, 4, 5, 6, 7, 0, 8, 0x61, 0x62, 9]));
+    let pathconf = nfs3::PathconfResok {
+        attributes: None,
+        linkmax: 1,
+        name_max: 2,
+        no_trunc: true,
+        chown_restricted: false,
+        case_insensitive: false,
+        case_preserving: true,
+    };
+    check(&pathconf, &words(&[0, 1, 2, 1, 0, 0, 1]));
+    check(
+        &nfs3::PathconfResok { chown_restricted: true, ..pathconf },
+        &words(&[0, 1, 2, 1, 1, 0, 1]),
+    );
 }
 
 #[test]
@@ -253,7 +330,7 @@ fn acl_has_the_layout_of_linux() {
     let counts = mask::ACL_COUNT | mask::DEFAULT_ACL_COUNT;
     check(&Secattr::new(counts, acl, default_acl), &words(&[10, 2, 0, 1, 0]));
     let different = words(&[1, 2, 1, 1, 0, 6, 0, 0]);
-    let error = XdrError::TooLong { len: 1, max: 2 };
+    let error = XdrError::WrongCount { len: 1, count: 2 };
     assert_eq!(Secattr::decode_whole(&different), Err(error));
 }
 

@@ -58,7 +58,7 @@ fn check_others(seed: u64) -> Result<(), TestCaseError> {
     round_trips!(seed, mount::v3, Args);
     round_trips!(seed, mount::v3, Results);
     let count = round_trip!(seed, nfsacl::GetaclArgs::decode)
-        + round_trip!(seed, nfsacl::SetaclResult::decode)
+        + round_trip!(seed, |input| { nfsacl::Results::decode(nfsacl::Procedure::Setacl, input) })
         + round_trip!(seed, rquota::GetquotaArgs::decode)
         + round_trip!(seed, rquota::ExtGetquotaArgs::decode)
         + round_trip!(seed, rquota::GetquotaResult::decode);

@@ -82,6 +82,17 @@ fn credential_with_trailing_bytes_or_too_many_groups_is_bad() {
 }
 
 #[test]
+fn credential_has_the_layout_of_the_rfc() {
+    let gids = Gids::new(&[5, 6]).unwrap();
+    let machine_name = Opaque::new(b"abc").unwrap();
+    let sys = AuthSys { stamp: 9, machine_name, uid: 1000, gid: 100, gids };
+    let layout = [words(&[1, 32, 9, 3]), b"abc\0".to_vec(), words(&[1000, 100, 2, 5, 6])].concat();
+    assert_eq!(encoded(|out| sys.encode_opaque(out)), layout);
+    let opaque = OpaqueAuth::decode_whole(&layout).unwrap();
+    assert_eq!(opaque.credential(), Ok(Credential::Sys(sys)));
+}
+
+#[test]
 fn replies_have_the_layout_of_the_rfc() {
     let accepted = |stat| Reply::accepted(7, stat);
     let mismatch = AcceptStat::ProgMismatch { low: 3, high: 4 };

@@ -25,6 +25,14 @@ pub enum XdrError {
         /// Number on the wire.
         value: u32,
     },
+    /// A message states the number of elements of an array, and the array has another number.
+    #[error("the array has {len} elements, the message states {count}")]
+    WrongCount {
+        /// Number of elements of the array.
+        len: usize,
+        /// Stated number.
+        count: usize,
+    },
     /// Bytes follow the last value.
     #[error("{bytes} bytes follow the last value")]
     Trailing {
