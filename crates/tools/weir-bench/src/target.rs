@@ -13,15 +13,19 @@
 pub mod address;
 mod buffers;
 pub(crate) mod caches;
+mod calls;
 mod directory;
 mod file;
 mod guard;
+mod inline;
 mod iscsi;
 pub mod memory;
+pub mod metadata;
 mod nbd;
 mod null;
 mod psync;
 pub mod shaped;
+mod tree;
 mod uring;
 
 use std::path::Path;
@@ -29,6 +33,7 @@ use std::time::{Duration, Instant};
 
 pub use address::Address;
 pub use guard::{Holds, take, what_is_at, what_it_holds};
+pub use metadata::{FileTree, MetadataCall, MetadataOp};
 
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
@@ -40,6 +45,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Limit in unit tests, shorter than the real limit, so that the tests end soon.
 #[cfg(test)]
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+/// Forms of addresses of the targets with files, for messages.
+pub(crate) const WITH_FILES: &str = "dir:PATH";
 
 /// An operation on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +100,16 @@ pub trait Lane: Send {
     /// If the lane is lost.
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError>;
 
+    /// Starts a metadata operation in a free slot and sends it; `reap` returns its completion. Only
+    /// lanes from [`FileTree::lane`] execute metadata operations. The operations in flight may
+    /// complete in any order.
+    ///
+    /// # Errors
+    /// If the lane is lost, or has no files.
+    fn submit_metadata(&mut self, _slot: usize, _op: &MetadataOp) -> Result<(), TargetError> {
+        Err(TargetError::NoFiles { address: "this target".to_owned() })
+    }
+
     /// Appends the completions of operations to `done`.
     ///
     /// # Errors
@@ -124,6 +142,11 @@ pub trait Target: Send + Sync {
     /// Maximum size of an operation of this kind; 0 if the target does not support the kind.
     fn op_bytes_max(&self, kind: OpKind) -> u64 {
         if matches!(kind, OpKind::Read | OpKind::Write | OpKind::Flush) { u64::MAX } else { 0 }
+    }
+
+    /// Files of the target, for metadata operations; `None` if the target has only blocks.
+    fn files(&self) -> Option<&dyn FileTree> {
+        None
     }
 
     /// Drops the caches between this process and the storage of the target. Returns false if the
@@ -204,6 +227,12 @@ pub enum TargetError {
         /// Error of the initiator.
         source: weir_initiator::InitiatorError,
     },
+    /// The target has blocks but no files, so it has no metadata operations.
+    #[error("{address} has no files, so it has no metadata operations")]
+    NoFiles {
+        /// Address of the target.
+        address: String,
+    },
     /// Another program uses the target.
     #[error("{address} is in use by another program")]
     InUse {
@@ -233,6 +262,7 @@ impl TargetError {
                 "check that the server runs, check its log, and then repeat the run".to_owned()
             }
             Self::Iscsi { source, .. } => source.action().to_owned(),
+            Self::NoFiles { .. } => format!("use a target with files: {WITH_FILES}"),
             Self::InUse { .. } => {
                 "wait for the other run, or export the pool that uses it as a disk".to_owned()
             }

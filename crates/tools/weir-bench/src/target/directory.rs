@@ -13,11 +13,16 @@ pub(super) fn open(path: &Path, dataset: &DatasetSpec) -> Result<FileTarget, Tar
     let mut all_direct = true;
     let mut files = Vec::new();
     for number in 0..dataset.files.max(1) {
-        let path = path.join(format!("weir-bench-{number:05}.dat"));
+        let path = path.join(file_name(number));
         let (file, direct) = open_file(&path, dataset.file_bytes)?;
         all_direct &= direct;
         files.push(file);
     }
     let address = path.display().to_string();
-    FileTarget::of(&address, files, Some(dataset.file_bytes), all_direct)
+    FileTarget::of(&address, files, Some(dataset.file_bytes), all_direct)?.with_tree(path)
+}
+
+/// Name of a file of the dataset, in the directory.
+pub(super) fn file_name(number: u32) -> String {
+    format!("weir-bench-{number:05}.dat")
 }

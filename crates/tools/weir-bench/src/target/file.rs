@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
+use super::inline::InlineLane;
+use super::metadata::FileTree;
+use super::tree::Tree;
 use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
@@ -74,6 +77,8 @@ pub(super) fn check_limit(address: &str, answered: Instant) -> Result<(), Target
 pub(super) struct FileTarget {
     info: TargetInfo,
     files: Arc<Files>,
+    /// Directory of the files; `None` if the target is a single file or device.
+    tree: Option<Arc<Tree>>,
 }
 
 /// Opens a file or device of at least `bytes`; creates a missing file.
@@ -138,7 +143,62 @@ impl FileTarget {
             ..TargetInfo::default()
         };
         let files = Files { files: files.into_iter().map(Arc::new).collect(), part_bytes };
-        Ok(Self { info, files: Arc::new(files) })
+        Ok(Self { info, files: Arc::new(files), tree: None })
+    }
+
+    /// Adds metadata operations on the directory `path`, which contains the files of the target.
+    pub(super) fn with_tree(mut self, path: &Path) -> Result<Self, TargetError> {
+        self.tree = Some(Arc::new(Tree::open(path, Arc::clone(&self.files))?));
+        Ok(self)
+    }
+
+    /// Opens a lane. If `calls` is set, it executes metadata operations on this directory, with
+    /// this queue depth.
+    fn open_lane(
+        &self,
+        slots: usize,
+        buffer_bytes: usize,
+        calls: Option<(Arc<Tree>, usize)>,
+    ) -> Result<Box<dyn Lane>, TargetError> {
+        let (address, files) = (&self.info.address, Arc::clone(&self.files));
+        if uring::is_available() {
+            uring::lane(address, files, slots, buffer_bytes, calls)
+        } else {
+            let tree = calls.map(|(tree, _)| tree);
+            Ok(psync::lane(address, &files, tree.as_ref(), slots, buffer_bytes))
+        }
+    }
+
+    fn tree(&self) -> Result<&Arc<Tree>, TargetError> {
+        let no_files = || TargetError::NoFiles { address: self.info.address.clone() };
+        self.tree.as_ref().ok_or_else(no_files)
+    }
+}
+
+impl FileTree for FileTarget {
+    fn lane(
+        &self,
+        slots: usize,
+        depth: usize,
+        buffer_bytes: usize,
+    ) -> Result<Box<dyn Lane>, TargetError> {
+        let tree = Arc::clone(self.tree()?);
+        if depth > 1 {
+            return self.open_lane(slots, buffer_bytes, Some((tree, depth)));
+        }
+        Ok(Box::new(InlineLane::new(self.open_lane(slots, buffer_bytes, None)?, tree)))
+    }
+
+    fn make_directory(&self, path: &str) -> Result<(), TargetError> {
+        self.tree()?.make_directory(path)
+    }
+
+    fn remove_directory(&self, path: &str) -> Result<(), TargetError> {
+        self.tree()?.remove_directory(path)
+    }
+
+    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<bool, TargetError> {
+        self.tree()?.list(path, each)
     }
 }
 
@@ -157,19 +217,18 @@ impl Target for FileTarget {
     }
 
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
-        let files = Arc::clone(&self.files);
-        if uring::is_available() {
-            uring::lane(&self.info.address, files, slots, buffer_bytes)
-        } else {
-            Ok(psync::lane(&self.info.address, &files, slots, buffer_bytes))
-        }
+        self.open_lane(slots, buffer_bytes, None)
+    }
+
+    fn files(&self) -> Option<&dyn FileTree> {
+        self.tree.is_some().then_some(self)
     }
 
     fn op_bytes_max(&self, kind: OpKind) -> u64 {
         match kind {
             OpKind::Read | OpKind::Write | OpKind::Flush => u64::MAX,
             OpKind::Trim => u32::MAX.into(),
-            OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy => 0,
+            _ => 0,
         }
     }
 

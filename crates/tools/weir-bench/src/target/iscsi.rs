@@ -347,6 +347,7 @@ impl Unit {
                 let list = cdb::copy_list(source, destination, blocks, block_bytes);
                 with_list(cdb::extended_copy, list)
             }
+            _ => return None,
         })
     }
 }

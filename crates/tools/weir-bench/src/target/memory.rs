@@ -75,8 +75,8 @@ impl Target for Memory {
         Ok(Box::new(MemoryLane { memory: self.clone(), buffers, done: Vec::new() }))
     }
 
-    fn op_bytes_max(&self, _: OpKind) -> u64 {
-        u64::MAX
+    fn op_bytes_max(&self, kind: OpKind) -> u64 {
+        if kind.is_data() || kind == OpKind::Flush { u64::MAX } else { 0 }
     }
 }
 
@@ -131,6 +131,7 @@ impl Lane for MemoryLane {
                     bytes[offset + len / 2] ^= 1;
                 }
             }
+            _ => unreachable!("a run with an operation that its target has not is refused"),
         }
         let result = match action {
             _ if differs => Err(std::io::Error::other("it does not compare equal")),
