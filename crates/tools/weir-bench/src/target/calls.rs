@@ -15,7 +15,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::Done;
+use super::lane::Done;
 use super::metadata::MetadataOp;
 use super::tree::Tree;
 

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use super::error::{TargetError, io_error};
 use super::file::{FileTarget, open_file};
-use super::{TargetError, io_error};
+use super::parts::file_name;
 use crate::spec::DatasetSpec;
 
 pub(super) fn open(path: &Path, dataset: &DatasetSpec) -> Result<FileTarget, TargetError> {
@@ -20,9 +21,4 @@ pub(super) fn open(path: &Path, dataset: &DatasetSpec) -> Result<FileTarget, Tar
     }
     let address = path.display().to_string();
     FileTarget::of(&address, files, Some(dataset.file_bytes), all_direct)?.with_tree(path)
-}
-
-/// Name of a file of the dataset, in the directory.
-pub(super) fn file_name(number: u32) -> String {
-    format!("weir-bench-{number:05}.dat")
 }

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Wait};
 use super::metadata::MetadataOp;
 use super::tree::Tree;
-use super::{Done, Lane, Op, TargetError, Wait};
 
 pub(super) struct InlineLane {
     data: Box<dyn Lane>,

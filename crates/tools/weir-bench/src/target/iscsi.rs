@@ -20,7 +20,8 @@ use weir_initiator::{
 };
 
 use super::buffers::Buffers;
-use super::{ANSWER_LIMIT, Done, Lane, Op, Target, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{ANSWER_LIMIT, Done, Lane, Op, Target, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 

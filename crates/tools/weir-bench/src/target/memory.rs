@@ -8,7 +8,8 @@ use std::time::Instant;
 use parking_lot::RwLock;
 
 use super::buffers::Buffers;
-use super::{Done, Lane, Op, Target, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Target, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 

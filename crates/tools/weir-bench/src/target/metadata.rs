@@ -1,14 +1,13 @@
 //! Metadata operations on the files of a target, and the names of the files that a run creates.
 //!
-//! `load` chooses the operations. A target that has files implements [`FileTree`], and its lanes
-//! implement [`Lane::submit_metadata`].
+//! `load` chooses the operations. A target that has files implements `lane::FileTree`, and its
+//! lanes implement `Lane::submit_metadata`.
 //!
 //! Invariants: a run creates and removes only files and directories whose names are in this file;
 //! [`Directory::parse`] and [`FileName::parse`] accept exactly these names.
 
 use std::fmt;
 
-use super::{Lane, TargetError};
 use crate::spec::MetadataKind;
 
 /// Start of the names of the directories that a run creates, one for each client.
@@ -209,45 +208,6 @@ impl fmt::Display for FileName {
         let kind = if *renamed { 'r' } else { 'f' };
         write!(out, "{directory}/{kind}{worker:04}-{number:08}")
     }
-}
-
-/// Files and directories of a target. Paths are relative to the root of the target, and their
-/// components are names of this file.
-///
-/// The functions other than [`Self::lane`] prepare and clean up a run outside its measured time.
-/// They may wait for the target.
-pub trait FileTree: Send + Sync {
-    /// Opens a lane that executes data operations and metadata operations, with `slots` slots, each
-    /// with a buffer of `buffer_bytes`. At most `depth` operations are in flight at any time.
-    ///
-    /// # Errors
-    /// If the target cannot be reached.
-    fn lane(
-        &self,
-        slots: usize,
-        depth: usize,
-        buffer_bytes: usize,
-    ) -> Result<Box<dyn Lane>, TargetError>;
-
-    /// Creates a directory. A directory that exists already is no error.
-    ///
-    /// # Errors
-    /// If the directory cannot be created.
-    fn make_directory(&self, path: &str) -> Result<(), TargetError>;
-
-    /// Removes an empty directory. A missing directory is no error.
-    ///
-    /// # Errors
-    /// If the directory is not empty, or cannot be removed.
-    fn remove_directory(&self, path: &str) -> Result<(), TargetError>;
-
-    /// Passes the name of each entry of a directory to `each`, without `.` and `..`. Returns false
-    /// if the directory does not exist. Names that are not UTF-8 are passed with replacement
-    /// characters.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
-    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<bool, TargetError>;
 }
 
 #[cfg(test)]

@@ -11,10 +11,11 @@ use std::time::Instant;
 use rustix::io::{IoSlice, ReadWriteFlags};
 use weir_block::IoBuf;
 
-use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Wait};
 use super::metadata::MetadataOp;
+use super::parts::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::tree::Tree;
-use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
 /// Work for a thread: an operation and the buffer of its slot.

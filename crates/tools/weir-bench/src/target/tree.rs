@@ -13,10 +13,9 @@ use std::sync::Arc;
 use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 
-use super::directory::file_name;
-use super::file::Files;
+use super::error::{TargetError, io_error};
 use super::metadata::{Directory, MetadataCall, MetadataOp};
-use super::{TargetError, io_error};
+use super::parts::{Files, file_name};
 
 /// Access mode of the files and directories that a run creates.
 const FILE_MODE: u32 = 0o644;
@@ -145,7 +144,7 @@ impl Tree {
         Ok(())
     }
 
-    /// See [`super::FileTree::make_directory`].
+    /// See [`super::lane::FileTree::make_directory`].
     pub(super) fn make_directory(&self, path: &str) -> Result<(), TargetError> {
         let mode = Mode::from_raw_mode(DIRECTORY_MODE);
         match rustix::fs::mkdirat(&self.root, path, mode) {
@@ -157,7 +156,7 @@ impl Tree {
         .map_err(io_error(&self.path.join(path), "make"))
     }
 
-    /// See [`super::FileTree::remove_directory`].
+    /// See [`super::lane::FileTree::remove_directory`].
     pub(super) fn remove_directory(&self, path: &str) -> Result<(), TargetError> {
         match rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -165,7 +164,7 @@ impl Tree {
         }
     }
 
-    /// See [`super::FileTree::list`].
+    /// See [`super::lane::FileTree::list`].
     pub(super) fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<bool, TargetError> {
         let listed = self.entries(path, |_, name| {
             each(&name.to_string_lossy());

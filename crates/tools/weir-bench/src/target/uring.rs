@@ -23,10 +23,11 @@ use io_uring::{IoUring, opcode, squeue};
 
 use super::buffers::Buffers;
 use super::calls::Calls;
-use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Wait};
 use super::metadata::{MetadataCall, MetadataOp};
+use super::parts::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::tree::Tree;
-use super::{Done, Lane, Op, TargetError, Wait};
 use crate::spec::OpKind;
 
 /// `RWF_DSYNC` of linux/fs.h: the write is on stable media when it completes.
