@@ -44,7 +44,8 @@ struct Queue {
     /// Operations that no thread executes yet, each with its slot and the contents of the file that
     /// it creates.
     waiting: VecDeque<(usize, MetadataOp, Vec<u8>)>,
-    done: Vec<Done>,
+    /// Slots of the completed operations, with their results.
+    done: Vec<(usize, std::io::Result<()>)>,
     /// Number of threads that wait for work.
     idle: usize,
     is_closed: bool,
@@ -99,14 +100,16 @@ impl Calls {
         Ok(())
     }
 
-    /// Moves all completions to `done`, and makes the event descriptor unreadable.
+    /// Moves all completions to `done`, and makes the event descriptor unreadable. The time of a
+    /// completion is the time of this call, as for completions of the ring.
     pub(super) fn take(&mut self, done: &mut Vec<Done>) {
         let mut count = [0; 8];
         // An error means that no operation completed since the last call.
         rustix::io::read(&self.shared.event, &mut count).ok();
         let mut queue = self.shared.queue.lock();
         self.in_flight -= queue.done.len();
-        done.append(&mut queue.done);
+        let at = Instant::now();
+        done.extend(queue.done.drain(..).map(|(slot, result)| Done { slot, result, at }));
     }
 }
 
@@ -124,9 +127,8 @@ impl Shared {
             if let Some((slot, op, data)) = queue.waiting.pop_front() {
                 drop(queue);
                 let result = self.tree.perform(&op, &data);
-                let at = Instant::now();
                 queue = self.queue.lock();
-                queue.done.push(Done { slot, result, at });
+                queue.done.push((slot, result));
                 // Any count above 0 makes the descriptor readable. The write fails only if the
                 // counter is full; the descriptor is readable then.
                 rustix::io::write(&self.event, &1_u64.to_le_bytes()).ok();
