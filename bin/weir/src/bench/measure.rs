@@ -23,7 +23,7 @@ use weir_bench::{compare, report};
 use crate::bench::agents::AgentsArgs;
 use crate::bench::answer::{Answer, invalid};
 use crate::bench::folder::Folder;
-use crate::bench::plan::{DestroyArgs, Plan, ProfileArgs, TargetArgs, open, plan, told};
+use crate::bench::plan::{DestroyArgs, FilesArgs, Plan, ProfileArgs, TargetArgs, open, plan, told};
 use crate::bench::progress::Watch;
 use crate::bench::{folder, show};
 use crate::cli::base::output;
@@ -86,6 +86,8 @@ fn answer(judged: &JudgedRun, fail_on: &[FailOn]) -> Answer {
 pub(super) struct RunArgs {
     #[command(flatten)]
     profile: ProfileArgs,
+    #[command(flatten)]
+    files: FilesArgs,
     /// Target to measure: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
     /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
     #[arg(short, long, value_name = "TARGET", required_unless_present = "resume")]
@@ -94,7 +96,7 @@ pub(super) struct RunArgs {
     with: MeasureArgs,
     /// Resume the stopped or killed run in this directory
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["out", "profile", "target",
-        "scale", "variant", "seed", "size", "runs", "verify"])]
+        "op", "scale", "variant", "seed", "size", "runs", "verify"])]
     resume: Option<PathBuf>,
 }
 
@@ -165,7 +167,8 @@ pub(super) fn run(arguments: &RunArgs, json: bool) -> Result<Answer, ApiError> {
     let (spec, target, before, folder) = match (&arguments.resume, &arguments.target) {
         (Some(path), _) => resumed(path, &arguments.with.destroy)?,
         (None, Some(target)) => {
-            let Plan { spec, target } = plan(&arguments.profile, target, &arguments.with.destroy)?;
+            let profile = arguments.files.replace(&arguments.profile);
+            let Plan { spec, target } = plan(&profile, target, &arguments.with.destroy)?;
             let folder = arguments.with.folder(&spec)?;
             (spec, target, Before::default(), folder)
         }

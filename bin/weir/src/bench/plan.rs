@@ -13,8 +13,8 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use weir_api::ApiError;
 use weir_base::{ErrorKind, size};
-use weir_bench::profile::{self, Imported, Options, Protocol, Skipped, Trap};
-use weir_bench::spec::{RunSpec, Scale};
+use weir_bench::profile::{self, FileOps, Imported, Options, Protocol, Skipped, Trap};
+use weir_bench::spec::{OpKind, RunSpec, Scale};
 use weir_bench::target::{self, Address, Holds, Target, TargetError};
 
 use crate::bench::answer::invalid;
@@ -22,7 +22,7 @@ use crate::bench::own;
 use crate::cli::base::output;
 
 /// Profile and its size.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct ProfileArgs {
     /// Built-in profile (see `weir bench profiles`), or a file: .toml, .fio or .icf
     #[arg(short, long, value_name = "NAME|FILE", default_value = "quick")]
@@ -56,6 +56,63 @@ pub(super) struct ProfileArgs {
     /// Feature of the target that processes the data, such as dedupe; may be repeated
     #[arg(long = "target-feature", value_name = "TEXT")]
     target_features: Vec<String>,
+    /// Operations on files that replace the profile.
+    #[arg(skip)]
+    file_ops: Option<FileOps>,
+}
+
+/// Operations on files, in place of a profile.
+#[derive(Debug, Args)]
+pub(super) struct FilesArgs {
+    /// Measure these operations on files without a profile: create, stat, rename, readdir or
+    /// remove, separated by commas
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = op,
+        conflicts_with_all = ["profile", "variant", "size"])]
+    op: Vec<OpKind>,
+    /// With --op: number of files of each worker
+    #[arg(long, value_name = "COUNT", default_value_t = FILES, requires = "op",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(FileOps::FILES_MAX)))]
+    files: u32,
+    /// With --op: size of each file
+    #[arg(long, value_name = "SIZE", default_value = "0", requires = "op",
+        value_parser = file_size)]
+    file_size: u32,
+    /// With --op: number of workers, each with one operation in flight
+    #[arg(long, value_name = "COUNT", default_value_t = WORKERS, requires = "op",
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: u32,
+    /// With --op: the files of all workers are in one directory, in place of a directory for each
+    /// worker
+    #[arg(long, requires = "op")]
+    shared: bool,
+}
+
+/// Default number of files of each worker: a run of a local file system takes some seconds.
+const FILES: u32 = 20_000;
+/// Default number of workers for operations on files.
+const WORKERS: u32 = 4;
+
+/// Parses the name of an operation on files.
+fn op(text: &str) -> Result<OpKind, String> {
+    FileOps::op(text).ok_or_else(|| format!("one of {}", FileOps::names().join(", ")))
+}
+
+/// Parses the size of a file.
+fn file_size(text: &str) -> Result<u32, String> {
+    let bytes = size::parse(text).map_err(|error| error.to_string())?;
+    let fitting = u32::try_from(bytes).ok().filter(|bytes| *bytes <= FileOps::FILE_BYTES_MAX);
+    fitting.ok_or_else(|| format!("at most {}", size::Human(FileOps::FILE_BYTES_MAX.into())))
+}
+
+impl FilesArgs {
+    /// Returns the profile, or the operations on files that replace it.
+    pub(super) fn replace(&self, profile: &ProfileArgs) -> ProfileArgs {
+        let Self { op, files, file_size, workers, shared } = self;
+        let (ops, files, file_bytes) = (op.clone(), *files, *file_size);
+        let (shared, workers) = (*shared, *workers);
+        let asked = FileOps { ops, files, file_bytes, shared, workers };
+        ProfileArgs { file_ops: (!op.is_empty()).then_some(asked), ..profile.clone() }
+    }
 }
 
 /// A value of `--verify`.
@@ -158,6 +215,7 @@ impl ProfileArgs {
             target_cache,
             target_protection,
             target_features,
+            file_ops: None,
         }
     }
 
@@ -189,7 +247,10 @@ impl ProfileArgs {
         let (mut spec, traps, skipped) = match imported {
             Some(Imported { spec, traps, skipped }) => (spec, traps, skipped),
             None => {
-                let loaded = profile::load(&self.profile, &options);
+                let loaded = match &self.file_ops {
+                    Some(asked) => profile::of_files(asked, &options),
+                    None => profile::load(&self.profile, &options),
+                };
                 let mut spec = loaded.map_err(|error| invalid(&error))?;
                 if let Some(bytes) = self.size {
                     resize(&mut spec, bytes)?;

@@ -174,8 +174,8 @@ fn text(judged: &JudgedRun) -> String {
         "{title} on {address} ({driver})\n{valid} of {all} rows can be quoted\n{refused}{}\n\n",
         standing::sentence(result)
     );
-    let rows: Vec<[String; 7]> =
-        result.cells.iter().zip(judged.cells()).map(|(cell, judged)| row(cell, judged)).collect();
+    let cells = result.cells.iter().zip(judged.cells());
+    let rows: Vec<[String; 7]> = cells.flat_map(|(cell, judged)| rows(cell, judged)).collect();
     let header = ["ROW", ">IOPS", ">MiB/s", ">MEAN ms", ">P99 ms", "LATENCY", "VERDICT"];
     text += &output::table(header, &rows, Style::new(false));
     let mut first = true;
@@ -203,7 +203,8 @@ fn text(judged: &JudgedRun) -> String {
     text
 }
 
-fn row(cell: &CellResult, judged: &JudgedCell) -> [String; 7] {
+/// Returns the rows of a cell: its main row, and a row for the metadata operations of a mix.
+fn rows(cell: &CellResult, judged: &JudgedCell) -> Vec<[String; 7]> {
     let searched = cell.spec.search.as_ref().map(|_| {
         let shown = cell.best_or_lowest().map(std::slice::from_ref);
         shown.map(CellSummary::of_runs).unwrap_or_default()
@@ -221,7 +222,19 @@ fn row(cell: &CellResult, judged: &JudgedCell) -> [String; 7] {
         LoadSpec::Closed { .. } => "service time only",
         LoadSpec::Open { .. } => "from intended time",
     };
-    [
+    let metadata = &summary.metadata_latency;
+    let of_metadata = (metadata.count > 0).then(|| {
+        [
+            format!("{name}, metadata"),
+            number(summary.metadata_iops.median),
+            "-".to_owned(),
+            milliseconds(metadata.mean_us),
+            metadata.p99_us.map_or("-".to_owned(), milliseconds),
+            latency.to_owned(),
+            judged.verdict().to_owned(),
+        ]
+    });
+    let main = [
         name,
         number(summary.iops.median),
         number(summary.mib_s.median),
@@ -229,5 +242,6 @@ fn row(cell: &CellResult, judged: &JudgedCell) -> [String; 7] {
         p99,
         latency.to_owned(),
         judged.verdict().to_owned(),
-    ]
+    ];
+    std::iter::once(main).chain(of_metadata).collect()
 }

@@ -59,12 +59,12 @@ files = 64
 runs = 5
 "#;
 
-struct Bench {
+pub(crate) struct Bench {
     dirs: Dirs,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bench = Self { dirs: Dirs::new() };
         for (name, duration, more) in
             [("tiny", "300ms", ""), ("slow", "1s", ""), ("files", "300ms", FILE_TEST)]
@@ -75,7 +75,7 @@ impl Bench {
         bench
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dirs.file(name)
     }
 
@@ -83,17 +83,17 @@ impl Bench {
         self.path(name).display().to_string()
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(WEIR);
         command.arg("bench").args(words).current_dir(self.path("."));
         command
     }
 
-    fn output(&self, words: &[&str]) -> Output {
+    pub(crate) fn output(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
     }
 
-    fn weir(&self, words: &[&str]) -> Ran {
+    pub(crate) fn weir(&self, words: &[&str]) -> Ran {
         Ran::of(&words.join(" "), &self.output(words))
     }
 
@@ -103,13 +103,13 @@ impl Bench {
         self.command(&words).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
     }
 
-    fn result(&self, out: &str) -> Value {
+    pub(crate) fn result(&self, out: &str) -> Value {
         let text = fs::read_to_string(self.path(out).join("result.json")).unwrap();
         serde_json::from_str(&text).unwrap()
     }
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
 }
 

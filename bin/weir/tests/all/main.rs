@@ -12,6 +12,7 @@ mod access;
 mod bad_clients;
 mod bad_input;
 mod bench;
+mod bench_files;
 mod bench_iscsi;
 mod check;
 mod cli;

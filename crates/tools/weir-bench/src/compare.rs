@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use crate::histogram::Latencies;
 use crate::result::{CellResult, CellRun};
-use crate::spec::LoadSpec;
+use crate::spec::{LoadSpec, OpKind, StreamSpec};
 use crate::standing::Standing;
 use crate::stats::{RatioInterval, median, ratio_of_medians};
 use crate::summary::{RunFigures, merged};
@@ -65,7 +65,8 @@ impl Word {
 /// One figure of a cell, in the old run and in the new run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// `IOPS`, `mean latency` or `p99 latency`; `rate` for a file test.
+    /// `IOPS`, `mean latency` or `p99 latency`, each also for the metadata operations of a mix;
+    /// `rate` for a file test.
     pub name: &'static str,
     /// `1/s` or `us`; `KiB/s` or `per s` for a file test.
     pub unit: &'static str,
@@ -222,14 +223,26 @@ fn figures(old: &CellResult, new: &CellResult) -> Vec<Figure> {
     if closed(old) && closed(new) {
         figures.extend(figure("IOPS", "1/s", old, new, |run| Some(RunFigures::of(run).iops)));
     }
-    let data = |run: &CellRun| -> Latencies {
-        merged(run.classes.iter().filter(|class| class.op.is_data()))
+    let of = |run: &CellRun, counts: fn(OpKind) -> bool| -> Latencies {
+        merged(run.classes.iter().filter(|class| counts(class.op)))
     };
-    figures.extend(figure("mean latency", "us", old, new, |run| {
-        let all = data(run);
-        (all.count() > 0).then(|| all.mean_us())
-    }));
-    figures.extend(figure("p99 latency", "us", old, new, |run| data(run).percentile_us(99.0)));
+    let mean = |all: &Latencies| (all.count() > 0).then(|| all.mean_us());
+    let counted = OpKind::is_counted;
+    figures.extend(figure("mean latency", "us", old, new, |run| mean(&of(run, counted))));
+    let p99 = |all: &Latencies| all.percentile_us(99.0);
+    figures.extend(figure("p99 latency", "us", old, new, |run| p99(&of(run, counted))));
+    let has_mix = |cell: &CellResult| cell.spec.streams.iter().any(StreamSpec::has_mix);
+    if has_mix(old) && has_mix(new) {
+        let metadata: fn(OpKind) -> bool = |op| op == OpKind::Metadata;
+        if closed(old) && closed(new) {
+            let iops = |run: &CellRun| Some(RunFigures::of(run).metadata_iops);
+            figures.extend(figure("metadata IOPS", "1/s", old, new, iops));
+        }
+        let mean_of = |run: &CellRun| mean(&of(run, metadata));
+        figures.extend(figure("metadata mean latency", "us", old, new, mean_of));
+        let p99_of = |run: &CellRun| p99(&of(run, metadata));
+        figures.extend(figure("metadata p99 latency", "us", old, new, p99_of));
+    }
     figures
 }
 

@@ -77,6 +77,7 @@ pub(crate) fn cell(name: &str, runs: Vec<CellRun>) -> CellResult {
         blocks: vec![BlockShare { bytes: BLOCK_BYTES, weight: 1 }],
         read_pct: 75.0,
         op: None,
+        metadata: None,
         share: 1,
     };
     let spec = CellSpec {

@@ -93,6 +93,13 @@ pub(crate) const RULES: &[Rule] = &[
         "do not store data on this target; check its logs",
     ),
     rule(
+        "missing files",
+        Any,
+        Corrupt,
+        data::files,
+        "do not store data on this target; check its logs",
+    ),
+    rule(
         "blocks of another run",
         Any,
         Invalid,
@@ -128,6 +135,13 @@ pub(crate) const RULES: &[Rule] = &[
         SameLoad,
         MixOff,
         load::mix,
+        "check failed operations, and measure longer",
+    ),
+    rule(
+        "share of metadata operations",
+        SameLoad,
+        MixOff,
+        load::metadata_mix,
         "check failed operations, and measure longer",
     ),
     rule(
@@ -176,7 +190,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule("smoke scale", Measured, UnderSampled, sample::smoke, "measure with --scale standard"),
     rule("operations", SameLoad, UnderSampled, sample::few_operations, "measure longer"),
     rule("number of runs", SameLoad, UnderSampled, sample::few_runs, "do three runs or more"),
-    rule("seconds", SameLoad, UnderSampled, sample::few_seconds, "measure for 3 s or longer"),
+    rule(
+        "seconds",
+        SameLoad,
+        UnderSampled,
+        sample::few_seconds,
+        "measure for 3 s or longer, or use more files",
+    ),
 ];
 
 const CHECK_LOGS: &str = "check the target's logs";

@@ -7,11 +7,14 @@
 //! - while an operation runs, workers share no state except the generations of blocks;
 //! - no operation is dropped silently: an operation that cannot be sent in time waits, and its
 //!   latency counts from its intended time;
+//! - the files that metadata operations need exist only until the load ends;
 //! - if there are several clients, each has its own part of the dataset and its own random numbers.
 
 mod access;
 mod board;
+mod files;
 mod generations;
+mod scratch;
 mod worker;
 
 use std::ops::Range;
@@ -28,6 +31,7 @@ use crate::result::{CellRun, ClassResult};
 use crate::spec::{DatasetSpec, Durability, LoadSpec, OpKind, StreamSpec};
 use crate::target::{Lane, Target, TargetError};
 use board::Board;
+use scratch::Scratch;
 use worker::{Pace, Tally, Times, Worker};
 
 /// Interval between two progress reports.
@@ -159,6 +163,8 @@ pub struct Prepared<'a> {
     place: Place,
     slots: Slots,
     lanes: Vec<Box<dyn Lane>>,
+    /// Files for the metadata operations; `None` if the load has none.
+    scratch: Option<Scratch<'a>>,
 }
 
 /// Result of a load.
@@ -179,20 +185,22 @@ pub fn offer(
     offer: &Offer<'_>,
     tell: &mut dyn FnMut(Duration) -> bool,
 ) -> Result<CellRun, TargetError> {
-    let prepared = Prepared::new(ground, offer, Place::ALONE)?;
+    let prepared = Prepared::new(ground, offer, Place::ALONE, &mut || tell(Duration::ZERO))?;
     prepared.start(Instant::now(), tell).map(|offered| offered.run)
 }
 
 impl<'a> Prepared<'a> {
     /// Opens a lane for each worker, so that an unreachable target causes an error before the load
-    /// starts.
+    /// starts. Creates the files that the metadata operations of the load need. If `goes_on`
+    /// returns false meanwhile, creates only some of them, and the caller must stop the load.
     ///
     /// # Errors
-    /// A lane cannot be opened.
+    /// A lane cannot be opened, or a file cannot be created.
     pub fn new(
         ground: &'a Ground<'a>,
         offer: &'a Offer<'a>,
         place: Place,
+        goes_on: &mut dyn FnMut() -> bool,
     ) -> Result<Self, TargetError> {
         let (workers, depth) = match offer.load {
             LoadSpec::Closed { workers, depth } => (workers.max(1), depth),
@@ -207,24 +215,31 @@ impl<'a> Prepared<'a> {
             let times = if stream.op == Some(OpKind::CompareAndWrite) { 2 } else { 1 };
             stream.blocks.iter().map(|share| share.bytes as usize * times).max()
         };
-        let buffer_bytes = offer.streams.iter().filter_map(largest).max().unwrap_or(4096);
+        let of_blocks = offer.streams.iter().filter_map(largest).max().unwrap_or(4096);
+        let buffer_bytes = scratch::buffer_bytes(offer.streams, ground.content).max(of_blocks);
         let slots = Slots::new(depth, buffer_bytes);
-        let lanes = (0..workers).map(|_| ground.target.lane(slots.all(), buffer_bytes));
-        let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { ground, offer, place, slots, lanes })
+        let scratch = scratch::prepare(ground, offer.streams, place, workers, goes_on)?;
+        let files = scratch.as_ref().and_then(|_| ground.target.files());
+        let lane = |_| match files {
+            Some(files) => files.lane(slots.all(), slots.depth, buffer_bytes),
+            None => ground.target.lane(slots.all(), buffer_bytes),
+        };
+        let lanes = (0..workers).map(lane).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { ground, offer, place, slots, lanes, scratch })
     }
 
     /// Generates the load from the time `start` on, which may be in the future. `tell` is as in
     /// [`offer`].
     ///
     /// # Errors
-    /// A lane was lost. The figures measured so far are discarded.
+    /// A lane was lost, or the files of the load cannot be checked or removed. The figures measured
+    /// so far are discarded.
     pub fn start(
         self,
         start: Instant,
         tell: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<Offered, TargetError> {
-        let Self { ground, offer, place, slots, lanes } = self;
+        let Self { ground, offer, place, slots, lanes, scratch } = self;
         let workers = lanes.len() as u32;
         let (board, stop) = (Board::new(workers), AtomicBool::new(false));
         let times = Times::from(start, offer.warmup, offer.duration);
@@ -237,7 +252,8 @@ impl<'a> Prepared<'a> {
                     let own = (number, workers);
                     let once = offer.duration.is_none() && offer.worker_bytes.is_none();
                     let chooser =
-                        Chooser::new(offer.streams, ground.dataset, &within, own, seed, once);
+                        Chooser::new(offer.streams, ground.dataset, &within, own, seed, once)
+                            .for_client(place.number);
                     let (board, stop) = (&board, &stop);
                     let mut worker =
                         Worker::new(ground, lane, slots, chooser, pace, times, board, stop);
@@ -250,9 +266,19 @@ impl<'a> Prepared<'a> {
             let tallies = threads.into_iter().map(|thread| thread.join().expect("no panic"));
             (watched, tallies.collect::<Result<Vec<Tally>, _>>())
         });
-        let tallies = tallies?;
+        let mut tallies = tallies?;
+        let files = match scratch {
+            Some(scratch) => {
+                let all = tallies.iter_mut().flat_map(|tally| std::mem::take(&mut tally.metadata));
+                let check = scratch.check(all.collect());
+                scratch.remove()?;
+                Some(check?)
+            }
+            None => None,
+        };
         let began = tallies.iter().map(|tally| tally.began).min().unwrap_or(start);
-        Ok(Offered { run: gather(offer, tallies, &watched, &times, board), began })
+        let run = CellRun { files, ..gather(offer, tallies, &watched, &times, board) };
+        Ok(Offered { run, began })
     }
 }
 
@@ -370,7 +396,11 @@ fn gather(
     }
     let (mut reads, mut zeros) = (0, 0);
     for tally in tallies {
+        for (kind, count) in tally.metadata_ops {
+            *run.metadata_ops.entry(kind).or_default() += count;
+        }
         for (class, one) in run.classes.iter_mut().zip(tally.classes) {
+            let Some(one) = one else { continue };
             class.ops += one.ops;
             class.bytes += one.bytes;
             class.latency.add(&one.latency);

@@ -15,6 +15,7 @@ mod builtin;
 mod check;
 mod error;
 mod expand;
+mod files;
 mod fio;
 mod format;
 mod icf;
@@ -35,6 +36,7 @@ use crate::spec::{CellSpec, DatasetSpec, OpKind, RunSpec, Scale};
 
 pub use error::ProfileError;
 use error::{Source, refuse};
+pub use files::{FileOps, of_files};
 pub use fio::{FIO_TARGET, export_fio, fio_path, import_fio};
 pub use icf::import_icf;
 pub use imported::{Imported, Skipped};
@@ -86,6 +88,11 @@ impl Protocol {
             Self::Smb => "smb",
             Self::S3 => "s3",
         }
+    }
+
+    /// True if a target of this protocol has files, and therefore metadata operations.
+    pub fn has_files(self) -> bool {
+        matches!(self, Self::Dir | Self::Nfs3)
     }
 }
 

@@ -266,7 +266,7 @@ fn measured<'a>(
         let seconds = runs.clone().map(|run| run.seconds).fold(f64::INFINITY, f64::min);
         let kept_up = runs.clone().all(|run| run.keeps_up(100.0 - RATE_TOLERANCE_PCT, arrival));
         return (judged.summary.runs > 0).then(|| Measured {
-            iops: judged.summary.iops.median,
+            iops: judged.summary.iops.median + judged.summary.metadata_iops.median,
             mib_s: judged.summary.mib_s.median,
             classes: runs.flat_map(|run| &run.classes).collect(),
             offered_iops,
@@ -313,7 +313,7 @@ fn limit(cell: &CellResult, kept: &CurvePoint, arrival: Arrival) -> Limit {
 fn of_run(run: &CellRun, arrival: Arrival) -> Measured<'_> {
     let figures = RunFigures::of(run);
     Measured {
-        iops: figures.iops,
+        iops: figures.all_iops(),
         mib_s: figures.mib_s,
         classes: run.classes.iter().collect(),
         offered_iops: None,

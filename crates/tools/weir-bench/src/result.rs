@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::bonnie::BonnieResult;
 use crate::histogram::Latencies;
 use crate::queue;
-use crate::spec::{Arrival, CellSpec, OpKind, RunSpec};
+use crate::spec::{Arrival, CellSpec, MetadataKind, OpKind, RunSpec};
 use crate::stats::CHANCE_DEVIATIONS;
 
 /// Schema version of `result.json`.
@@ -170,6 +170,13 @@ pub struct CellRun {
     pub seconds: f64,
     /// Figures of each kind of operation in each stream.
     pub classes: Vec<ClassResult>,
+    /// Number of metadata operations in mixes with reads and writes, by kind.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata_ops: BTreeMap<MetadataKind, u64>,
+    /// Check of the files that the run created, renamed and removed; `None` if the run has no
+    /// metadata operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<FilesCheck>,
     /// Figures of each second of the run.
     pub intervals: Vec<Interval>,
     /// Rate that an open loop offered, in operations per second; `None` in a closed loop.
@@ -241,6 +248,9 @@ impl CellRun {
         self.corrupt += other.corrupt;
         self.other_run += other.other_run;
         self.zero_reads_pct = self.zero_reads_pct.max(other.zero_reads_pct);
+        if let Some(files) = other.files {
+            self.files.get_or_insert_default().add(files);
+        }
         for class in other.classes.into_iter().filter(|class| !class.errors.is_empty()) {
             let no_latency = Latencies::default();
             let failed =
@@ -348,7 +358,7 @@ pub struct ClassResult {
 pub struct Interval {
     /// Index of the second, counted from the start of the measurement.
     pub second: u32,
-    /// Number of completed operations.
+    /// Number of completed operations, with the metadata operations of mixes and without flushes.
     pub ops: u64,
     /// Number of bytes of the operations that `ops` counts.
     pub bytes: u64,
@@ -384,6 +394,31 @@ pub struct Verification {
     pub unread: BTreeMap<String, u64>,
     /// Descriptions of the first few bad blocks that were found.
     pub examples: Vec<String>,
+}
+
+/// Comparison of the names that the directories of a run list at its end with the operations that
+/// completed. Files whose last operation failed are not compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesCheck {
+    /// Number of names that the directories list.
+    pub listed: u64,
+    /// Number of files that the run created or renamed and that no directory lists by their name.
+    pub missing: u64,
+    /// Number of listed names of files that the run removed, renamed or never created.
+    pub unexpected: u64,
+    /// Descriptions of the first few differences.
+    pub examples: Vec<String>,
+}
+
+impl FilesCheck {
+    /// Adds the numbers of `other`, which covers other directories.
+    pub fn add(&mut self, other: Self) {
+        let Self { listed, missing, unexpected, examples } = other;
+        self.listed = self.listed.saturating_add(listed);
+        self.missing = self.missing.saturating_add(missing);
+        self.unexpected = self.unexpected.saturating_add(unexpected);
+        self.examples.extend(examples);
+    }
 }
 
 /// One rate that a search offered, with its run.

@@ -85,6 +85,26 @@ pub enum RunError {
         /// operation.
         bytes_max: u64,
     },
+    /// The cell has metadata operations, but the target has no files.
+    #[error(
+        "{cell}: metadata operations need a target with files, such as {}; {address} has none",
+        target::WITH_FILES
+    )]
+    NoFiles {
+        /// Name of the cell.
+        cell: String,
+        /// Address of the target.
+        address: String,
+    },
+    /// The operations of a stream contradict each other, because the result file of the run was
+    /// edited.
+    #[error("{cell}: the operations of stream {stream:?} contradict each other")]
+    Stream {
+        /// Name of the cell.
+        cell: String,
+        /// Name of the stream.
+        stream: String,
+    },
     /// The target refused writes of the fill, so the dataset is incomplete.
     #[error("{address}: the dataset was not written: {refused}")]
     Fill {
@@ -257,6 +277,7 @@ fn front_to_back(block_bytes: u32, read_pct: f64) -> StreamSpec {
         blocks,
         read_pct,
         op: None,
+        metadata: None,
         share: 1,
     }
 }

@@ -5,7 +5,11 @@
 //! Invariants: the generator has no default values of its own; two runs of one [`RunSpec`] on one
 //! target with the same seed generate the same load, address by address.
 
+mod metadata;
+
 use serde::{Deserialize, Serialize};
+
+pub use metadata::{MetadataKind, MetadataShare, MetadataSpec};
 
 /// Specification of a complete run: first the preparation, then the cells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -283,16 +287,58 @@ pub struct StreamSpec {
     pub name: String,
     /// Access pattern of the stream.
     pub access: Access,
-    /// Block sizes of the stream in bytes, with their weights.
+    /// Block sizes of the stream in bytes, with their weights; empty if all operations of the
+    /// stream are metadata operations.
     pub blocks: Vec<BlockShare>,
     /// Percentage of reads. The other operations are writes.
     pub read_pct: f64,
     /// If set, every operation is of this kind, in place of a read or write: trim, `write_same`,
-    /// `compare_and_write` or copy.
+    /// `compare_and_write`, copy, create, stat, remove, rename or readdir.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub op: Option<OpKind>,
+    /// Metadata operations of the stream; `None` if it has only operations on data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<MetadataSpec>,
     /// Weight of this stream among the streams of the cell.
     pub share: u32,
+}
+
+impl StreamSpec {
+    /// True if the stream needs a target with files.
+    pub fn needs_files(&self) -> bool {
+        self.metadata.is_some()
+    }
+
+    /// True if the stream mixes metadata operations with its reads and writes.
+    pub fn has_mix(&self) -> bool {
+        matches!(self.metadata, Some(MetadataSpec::Mix { .. }))
+    }
+
+    /// True if `op`, `metadata` and `blocks` fit each other, and the values of `metadata` are
+    /// within their limits. A spec from a profile always fits; a spec from a file or from another
+    /// host may not.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let (op, blocks) = (self.op, !self.blocks.is_empty());
+        match &self.metadata {
+            Some(MetadataSpec::Files { files, file_bytes, .. }) => {
+                op.is_some_and(OpKind::is_of_files)
+                    && !blocks
+                    && (1..=MetadataSpec::FILES_MAX).contains(files)
+                    && *file_bytes <= MetadataSpec::FILE_BYTES_MAX
+            }
+            Some(MetadataSpec::Mix { pct, shares }) => {
+                let weights = || shares.iter().map(|share| share.weight);
+                op.is_none()
+                    && blocks
+                    && *pct > 0.0
+                    && *pct <= 100.0
+                    && shares.len() <= MetadataKind::ALL.len()
+                    && weights().all(|weight| (0.0..=1e9).contains(&weight))
+                    && weights().sum::<f64>() > 0.0
+            }
+            None => blocks && op.is_none_or(|op| !op.is_of_files() && op != OpKind::Metadata),
+        }
+    }
 }
 
 /// One block size of a stream, with its weight.
@@ -481,11 +527,23 @@ pub enum OpKind {
     CompareAndWrite,
     /// EXTENDED COPY: the target copies the blocks without sending them to the client.
     Copy,
+    /// Metadata operation in a mix with reads and writes ([`MetadataKind`]).
+    Metadata,
+    /// Creates a file, and writes its contents.
+    Create,
+    /// Returns the attributes of a file, which is found by its name.
+    Stat,
+    /// Removes a file.
+    Remove,
+    /// Renames a file within its directory.
+    Rename,
+    /// Lists the names of all files in a directory.
+    Readdir,
 }
 
 impl OpKind {
     /// All kinds, in numeric order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::Read,
         Self::Write,
         Self::Flush,
@@ -493,12 +551,34 @@ impl OpKind {
         Self::WriteSame,
         Self::CompareAndWrite,
         Self::Copy,
+        Self::Metadata,
+        Self::Create,
+        Self::Stat,
+        Self::Remove,
+        Self::Rename,
+        Self::Readdir,
     ];
 
-    /// True if an operation of this kind addresses blocks; this applies to all kinds except a
-    /// flush.
+    /// True if the main figures of a cell (IOPS, MiB/s, latency) count an operation of this kind.
+    /// Flushes and the metadata operations of a mix have their own figures.
+    pub fn is_counted(self) -> bool {
+        !matches!(self, Self::Flush | Self::Metadata)
+    }
+
+    /// True if an operation of this kind addresses blocks of the dataset.
     pub fn is_data(self) -> bool {
-        self != Self::Flush
+        self.is_counted() && !self.is_of_files()
+    }
+
+    /// True if an operation of this kind addresses a file or directory that only the run uses.
+    pub fn is_of_files(self) -> bool {
+        matches!(self, Self::Create | Self::Stat | Self::Remove | Self::Rename | Self::Readdir)
+    }
+
+    /// True if a run of a stream with this `op` ends when each file was used once: create and
+    /// remove.
+    pub fn ends_with_files(self) -> bool {
+        matches!(self, Self::Create | Self::Remove)
     }
 
     /// Splits the name of a kind off the end of `NAME_KIND` or `KIND`. Returns the text before the
@@ -525,6 +605,12 @@ impl OpKind {
             Self::WriteSame => "write_same",
             Self::CompareAndWrite => "compare_and_write",
             Self::Copy => "copy",
+            Self::Metadata => "metadata",
+            Self::Create => "create",
+            Self::Stat => "stat",
+            Self::Remove => "remove",
+            Self::Rename => "rename",
+            Self::Readdir => "readdir",
         }
     }
 }

@@ -59,24 +59,30 @@ pub struct LatencySummary {
 pub struct CellSummary {
     /// Number of measured runs.
     pub runs: u32,
-    /// Data operations per second.
+    /// Operations per second, without flushes and the metadata operations of a mix.
     pub iops: Spread,
     /// Reads per second.
     pub read_iops: Spread,
     /// Writes per second.
     pub write_iops: Spread,
+    /// Metadata operations per second in a mix with reads and writes.
+    pub metadata_iops: Spread,
     /// Payload in MiB per second.
     pub mib_s: Spread,
-    /// Latency of all data operations.
+    /// Latency of the operations that `iops` counts.
     pub latency: LatencySummary,
     /// Latency of reads.
     pub read_latency: LatencySummary,
     /// Latency of writes.
     pub write_latency: LatencySummary,
+    /// Latency of the metadata operations of a mix.
+    pub metadata_latency: LatencySummary,
     /// Mean number of operations in flight, by Little's law.
     pub in_flight: f64,
-    /// Reads in percent of the data operations.
+    /// Reads in percent of the operations that `iops` counts.
     pub read_pct: f64,
+    /// Metadata operations of a mix in percent of all operations without flushes.
+    pub metadata_pct: f64,
     /// Number of operations that failed.
     pub errors: u64,
     /// CPU time of the generator for each operation, in microseconds.
@@ -108,15 +114,17 @@ pub struct StallSummary {
 /// Figures of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RunFigures {
-    /// Data operations per second.
+    /// Operations per second, without flushes and the metadata operations of a mix.
     pub iops: f64,
     /// Reads per second.
     pub read_iops: f64,
     /// Writes per second.
     pub write_iops: f64,
+    /// Metadata operations per second in a mix with reads and writes.
+    pub metadata_iops: f64,
     /// Payload in MiB per second.
     pub mib_s: f64,
-    /// Latency of all data operations.
+    /// Latency of the operations that `iops` counts.
     pub latency: LatencySummary,
     /// Mean number of operations in flight, by Little's law.
     pub in_flight: f64,
@@ -132,17 +140,26 @@ impl RunFigures {
             return Self::default();
         }
         let rate = |amount: u64| amount as f64 / run.seconds;
-        let data = || run.classes.iter().filter(|class| class.op.is_data());
+        let counted = || run.classes.iter().filter(|class| class.op.is_counted());
         let waited_us: f64 = run.classes.iter().map(busy_us).sum();
         Self {
-            iops: rate(data().map(|class| class.ops).sum()),
+            iops: rate(counted().map(|class| class.ops).sum()),
             read_iops: rate(ops(run, |op| op == OpKind::Read)),
             write_iops: rate(ops(run, |op| op == OpKind::Write)),
-            mib_s: rate(data().map(|class| class.bytes).sum()) / MIB,
-            latency: LatencySummary::of(&merged(data())),
+            metadata_iops: rate(ops(run, |op| op == OpKind::Metadata)),
+            mib_s: rate(counted().map(|class| class.bytes).sum()) / MIB,
+            latency: LatencySummary::of(&merged(counted())),
             in_flight: waited_us / 1e6 / run.seconds,
             interval_cv_pct: interval_cv_pct(run),
         }
+    }
+}
+
+impl RunFigures {
+    /// Operations per second that an open loop must offer for these figures: with the metadata
+    /// operations of a mix.
+    pub fn all_iops(&self) -> f64 {
+        self.iops + self.metadata_iops
     }
 }
 
@@ -174,13 +191,21 @@ impl CellSummary {
             iops: spread(|run| run.iops),
             read_iops: spread(|run| run.read_iops),
             write_iops: spread(|run| run.write_iops),
+            metadata_iops: spread(|run| run.metadata_iops),
             mib_s: spread(|run| run.mib_s),
-            latency: latency(OpKind::is_data),
+            latency: latency(OpKind::is_counted),
             read_latency: latency(|op| op == OpKind::Read),
             write_latency: latency(|op| op == OpKind::Write),
+            metadata_latency: latency(|op| op == OpKind::Metadata),
             in_flight: spread(|run| run.in_flight).median,
-            read_pct: share(total(|op| op == OpKind::Read) as f64, total(OpKind::is_data) as f64)
-                * 100.0,
+            read_pct: share(
+                total(|op| op == OpKind::Read) as f64,
+                total(OpKind::is_counted) as f64,
+            ) * 100.0,
+            metadata_pct: share(
+                total(|op| op == OpKind::Metadata) as f64,
+                total(|op| op != OpKind::Flush) as f64,
+            ) * 100.0,
             errors: runs.iter().flat_map(|run| &run.classes).map(failed).sum(),
             cpu_us_per_op: share(cpu_s * 1e6, total(|_| true) as f64),
             cpu_pct: share(cpu_s, thread_s) * 100.0,

@@ -6,245 +6,37 @@
 //! Invariants:
 //! - a target has one address space that starts at 0; files of a directory are consecutive ranges
 //!   of it;
-//! - each worker has its own lane and shares no state with other workers;
-//! - a lane has a fixed number of slots, each with a buffer; a slot is busy from the `submit` of an
-//!   operation until `reap` returns the completion of the operation.
+//! - a target is opened only if it is at least as large as the dataset.
 
 pub mod address;
 mod buffers;
 pub(crate) mod caches;
+mod calls;
 mod directory;
+mod error;
 mod file;
 mod guard;
+mod inline;
 mod iscsi;
+mod lane;
 pub mod memory;
+pub mod metadata;
 mod nbd;
 mod null;
+mod parts;
 mod psync;
 pub mod shaped;
+mod tree;
 mod uring;
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
 pub use address::Address;
+pub use error::TargetError;
+pub(crate) use error::WITH_FILES;
 pub use guard::{Holds, take, what_is_at, what_it_holds};
+pub use lane::{Done, FileTree, Lane, Op, Target, Wait};
+pub use metadata::{MetadataCall, MetadataOp};
 
-use crate::result::TargetInfo;
-use crate::spec::{DatasetSpec, OpKind};
-
-/// Maximum time without a completion, after which a server counts as lost. The value equals the
-/// usual disk timeout of operating systems.
-#[cfg(not(test))]
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Limit in unit tests, shorter than the real limit, so that the tests end soon.
-#[cfg(test)]
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-
-/// An operation on a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
-    /// Kind of the operation.
-    pub kind: OpKind,
-    /// Offset of the first byte; a multiple of the target's block size.
-    pub offset: u64,
-    /// Length in bytes of the data, which begins at the start of the slot's buffer; 0 for a flush.
-    /// COMPARE AND WRITE has twice this length in the buffer: the data to compare, then the data to
-    /// write.
-    pub len_bytes: u32,
-    /// True if a write must be on stable media when it completes.
-    pub durable: bool,
-    /// Offset of the first byte that a copy reads; 0 for all other operations.
-    pub source: u64,
-}
-
-/// A completed operation.
-#[derive(Debug)]
-pub struct Done {
-    /// Slot of the operation.
-    pub slot: usize,
-    /// Result of the operation.
-    pub result: Result<(), std::io::Error>,
-    /// Time at which the lane received the completion.
-    pub at: Instant,
-}
-
-/// Limit of the wait in [`Lane::reap`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Do not wait.
-    No,
-    /// Wait for at least one completion.
-    One,
-    /// Wait for at least one completion or until this time.
-    Until(Instant),
-}
-
-/// I/O channel between one worker and a target.
-pub trait Lane: Send {
-    /// Buffer of a slot that has no operation in flight.
-    fn buffer(&mut self, slot: usize) -> &mut [u8];
-
-    /// Starts an operation in a free slot and sends it. If the target does not accept the whole
-    /// request at once, the next `reap` sends the rest.
-    ///
-    /// # Errors
-    /// If the lane is lost.
-    fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError>;
-
-    /// Appends the completions of operations to `done`.
-    ///
-    /// # Errors
-    /// If the lane is lost, together with all its operations in flight.
-    fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError>;
-}
-
-/// A measurable target.
-pub trait Target: Send + Sync {
-    /// Known properties of the target.
-    fn info(&self) -> &TargetInfo;
-
-    /// Opens a lane with `slots` slots, each with a buffer of `buffer_bytes`.
-    ///
-    /// # Errors
-    /// If the target cannot be reached.
-    fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError>;
-
-    /// True if a read returns the data that was written. The run does not verify data of other
-    /// targets, which are synthetic.
-    fn keeps_data(&self) -> bool {
-        true
-    }
-
-    /// PID of the server, if the server runs on this machine and the connection reveals the PID.
-    fn server_process(&self) -> Option<u32> {
-        None
-    }
-
-    /// Maximum size of an operation of this kind; 0 if the target does not support the kind.
-    fn op_bytes_max(&self, kind: OpKind) -> u64 {
-        if matches!(kind, OpKind::Read | OpKind::Write | OpKind::Flush) { u64::MAX } else { 0 }
-    }
-
-    /// Drops the caches between this process and the storage of the target. Returns false if the
-    /// target does not support dropping caches.
-    ///
-    /// # Errors
-    /// If dropping the caches failed.
-    fn drop_caches(&self) -> Result<bool, TargetError> {
-        Ok(false)
-    }
-}
-
-/// Reason why the program cannot measure a target.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TargetError {
-    /// The address is malformed.
-    #[error("bad target {text:?}: {why}")]
-    Address {
-        /// Address as given by the user.
-        text: String,
-        /// Reason for which the address is malformed.
-        why: String,
-    },
-    /// The program cannot open or access the target.
-    #[error("{address}: {what}: {source}")]
-    Io {
-        /// Address of the target.
-        address: String,
-        /// Operation that failed.
-        what: &'static str,
-        /// Error that the operating system returned.
-        source: std::io::Error,
-    },
-    /// The target is smaller than the dataset.
-    #[error("{address} has {bytes} bytes, the dataset needs {dataset_bytes}")]
-    TooSmall {
-        /// Address of the target.
-        address: String,
-        /// Size of the target in bytes.
-        bytes: u64,
-        /// Required size in bytes.
-        dataset_bytes: u64,
-    },
-    /// The length or offset of operations is not a multiple of the target's block size.
-    #[error("{address} requires multiples of {block_bytes} bytes, not {bytes}")]
-    Unaligned {
-        /// Address of the target.
-        address: String,
-        /// Block size of the target.
-        block_bytes: u32,
-        /// Length or offset that the operations would use, in bytes.
-        bytes: u64,
-    },
-    /// The server does not speak the protocol, or refused a request.
-    #[error("{address}: {why}")]
-    Protocol {
-        /// Address of the target.
-        address: String,
-        /// Description of the protocol error, or of the refused request.
-        why: String,
-    },
-    /// The server stopped answering.
-    #[error("{address}: no answer to {what} within {seconds} s")]
-    NoAnswer {
-        /// Address of the target.
-        address: String,
-        /// Step of the session that got no answer.
-        what: &'static str,
-        /// Length of the wait in seconds.
-        seconds: u64,
-    },
-    /// An iSCSI session failed.
-    #[error("{address}: {source}")]
-    Iscsi {
-        /// Address of the target.
-        address: String,
-        /// Error of the initiator.
-        source: weir_initiator::InitiatorError,
-    },
-    /// Another program uses the target.
-    #[error("{address} is in use by another program")]
-    InUse {
-        /// Address of the target.
-        address: String,
-    },
-    /// The target holds data of another program.
-    #[error("{address} holds data that this program did not write")]
-    HoldsData {
-        /// Address of the target.
-        address: String,
-    },
-}
-
-impl TargetError {
-    /// Action that the program recommends to the user.
-    pub fn action(&self) -> String {
-        match self {
-            Self::Address { .. } => "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, \
-                 nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:"
-                .to_owned(),
-            Self::Io { .. } => "check that it exists and is readable and writable".to_owned(),
-            Self::TooSmall { .. } => "use a smaller dataset (--size) or a larger target".to_owned(),
-            Self::Unaligned { .. } => "use multiples of its block size".to_owned(),
-            Self::Protocol { .. } => "check the server and the name of the export".to_owned(),
-            Self::NoAnswer { .. } => {
-                "check that the server runs, check its log, and then repeat the run".to_owned()
-            }
-            Self::Iscsi { source, .. } => source.action().to_owned(),
-            Self::InUse { .. } => {
-                "wait for the other run, or export the pool that uses it as a disk".to_owned()
-            }
-            Self::HoldsData { address } => {
-                format!(
-                    "the run overwrites everything on it; to allow that, repeat with --destroy \
-                     {address}"
-                )
-            }
-        }
-    }
-}
+use crate::spec::DatasetSpec;
 
 /// Opens a target for a dataset. Creates files that are missing.
 ///
@@ -269,9 +61,4 @@ pub fn open(address: &Address, dataset: &DatasetSpec) -> Result<Box<dyn Target>,
 /// Creates a target that completes every operation at once, without I/O.
 pub fn null() -> impl Target {
     null::Null::new(u64::MAX / 2)
-}
-
-fn io_error(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> TargetError {
-    let address = path.display().to_string();
-    move |source| TargetError::Io { address: address.clone(), what, source }
 }

@@ -18,7 +18,7 @@ use crate::summary::CellSummary;
 pub enum Finding {
     /// The cell was not measured: the target failed, a client was lost, or the clock jumped.
     Invalid,
-    /// Reads returned blocks with wrong contents.
+    /// Reads returned blocks with wrong contents, or directories lack files or list removed files.
     Corrupt,
     /// Reads returned zeros from blocks that were never written.
     Holes,
@@ -28,7 +28,7 @@ pub enum Finding {
     GeneratorBound,
     /// The figures contradict each other by Little's law.
     Inconsistent,
-    /// The measured shares of reads and writes differ from the specified mix.
+    /// The measured shares of reads, writes and metadata operations differ from the specified mix.
     MixOff,
     /// A cache can hold the working set.
     CacheResident,

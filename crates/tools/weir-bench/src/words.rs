@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use weir_base::size::Human;
 
 use crate::spec::{
-    Access, Arrival, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability, LoadSpec, Scale,
-    SearchSpec, StreamSpec,
+    Access, Arrival, CacheState, CellSpec, ContentSpec, DatasetSpec, Durability, LoadSpec,
+    MetadataSpec, Scale, SearchSpec, StreamSpec,
 };
 
 /// Formats a number with three or four significant digits: `12,346`, `751.3`, `20.5`, `0.413`.
@@ -115,6 +115,13 @@ pub(crate) fn bytes(bytes: u64) -> String {
 /// Formats the block sizes of all streams: `4KiB`, `32KiB + 8KiB`, `4KiB x3, 64KiB x1`.
 pub(crate) fn blocks(cell: &CellSpec) -> String {
     let stream = |stream: &StreamSpec| match &stream.blocks[..] {
+        [] => match stream.metadata {
+            Some(MetadataSpec::Files { file_bytes: 0, .. }) | None => "empty files".to_owned(),
+            Some(MetadataSpec::Files { file_bytes, .. }) => {
+                format!("files of {}", bytes(u64::from(file_bytes)))
+            }
+            Some(MetadataSpec::Mix { .. }) => "no data".to_owned(),
+        },
         [one] => bytes(u64::from(one.bytes)),
         [low, high] if matches!(stream.access, Access::Walk { between: true, .. }) => {
             format!("{} to {}", bytes(u64::from(low.bytes)), bytes(u64::from(high.bytes)))
@@ -249,6 +256,20 @@ pub(crate) fn content(content: &ContentSpec) -> String {
 /// neither reads nor writes.
 pub(crate) fn reads(stream: &StreamSpec) -> String {
     stream.op.map_or_else(|| format!("{:.0}", stream.read_pct), |op| op.name().to_owned())
+}
+
+/// Describes the metadata operations of a cell: their share, or the files; `None` if the cell has
+/// none.
+pub(crate) fn metadata(cell: &CellSpec) -> Option<String> {
+    let of = |stream: &StreamSpec| match stream.metadata.as_ref()? {
+        MetadataSpec::Mix { pct, .. } => Some(format!("{pct} % metadata operations")),
+        MetadataSpec::Files { files, shared, .. } => {
+            let directory = if *shared { "one shared directory" } else { "its own directory" };
+            Some(format!("{files} files of each worker in {directory}"))
+        }
+    };
+    let all: Vec<String> = cell.streams.iter().filter_map(of).collect();
+    (!all.is_empty()).then(|| all.join(" + "))
 }
 
 #[cfg(test)]

@@ -101,6 +101,7 @@ impl Ours {
             blocks: vec![BlockShare { bytes: cell.block_bytes, weight: 1 }],
             read_pct: if cell.is_read { 100.0 } else { 0.0 },
             op: None,
+            metadata: None,
             share: 1,
         };
         let load = LoadSpec::Closed { workers: 1, depth: cell.depth };

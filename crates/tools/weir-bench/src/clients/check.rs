@@ -5,7 +5,7 @@
 //! Invariant: a validated task causes neither an overflow nor an unbounded allocation.
 
 use super::wire::Task;
-use crate::spec::{Access, LoadSpec, OpKind};
+use crate::spec::{Access, LoadSpec, MetadataSpec, OpKind};
 
 const WORKERS_MAX: u32 = 1024;
 /// Maximum queue depth of a task, summed over all workers.
@@ -17,6 +17,8 @@ const BLOCK_BYTES_MAX: u32 = 256 << 20;
 const LIST_MAX: usize = 256;
 const WEIGHT_MAX: u32 = 1 << 20;
 const FILES_MAX: u32 = 1 << 20;
+/// Maximum number of files that all workers of a task create; the state of each takes one byte.
+const CREATED_FILES_MAX: u64 = 1 << 28;
 const RATE_MAX: f64 = 1e8;
 const BACKLOG_MAX: u64 = 1 << 26;
 const CLIENTS_MAX: u32 = 1024;
@@ -37,10 +39,8 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
     is(time_ms.is_some_and(|ms| ms <= TIME_MS_MAX), "the run takes more than a week")?;
     is((1..=LIST_MAX).contains(&task.streams.len()), "the number of streams is 0 or too large")?;
     for stream in &task.streams {
-        is(
-            (1..=LIST_MAX).contains(&stream.blocks.len()),
-            "the number of sizes of a stream is 0 or too large",
-        )?;
+        is(stream.blocks.len() <= LIST_MAX, "a stream has too many sizes")?;
+        is(stream.is_consistent(), "the operations of a stream contradict each other")?;
         is((0.0..=100.0).contains(&stream.read_pct), "a share of reads is invalid")?;
         let plain = |op: OpKind| matches!(op, OpKind::Read | OpKind::Write | OpKind::Flush);
         is(!stream.op.is_some_and(plain), "a stream's special operation is a plain read or write")?;
@@ -68,7 +68,13 @@ pub(super) fn check(task: &Task) -> Result<(), &'static str> {
             is(room, "the dataset is too small to give each client a part of it")?;
         }
     }
-    check_load(task)
+    check_load(task)?;
+    let workers = u64::from(task.load.workers());
+    let files = task.streams.iter().map(|stream| match &stream.metadata {
+        Some(MetadataSpec::Files { files, .. }) => u64::from(*files) * workers,
+        _ => 0,
+    });
+    is(files.sum::<u64>() <= CREATED_FILES_MAX, "the run creates too many files")
 }
 
 fn check_load(task: &Task) -> Result<(), &'static str> {
@@ -84,7 +90,12 @@ fn check_load(task: &Task) -> Result<(), &'static str> {
     is((1..=WORKERS_MAX).contains(&workers), "the number of workers is 0 or too large")?;
     is(slots <= SLOTS_MAX, "too many operations are in flight")?;
     let blocks = task.streams.iter().flat_map(|stream| &stream.blocks);
-    let largest = blocks.map(|block| u64::from(block.bytes)).max().unwrap_or(0);
+    let blocks = blocks.map(|block| u64::from(block.bytes));
+    let files = task.streams.iter().map(|stream| match &stream.metadata {
+        Some(MetadataSpec::Files { file_bytes, .. }) => u64::from(*file_bytes),
+        _ => 0,
+    });
+    let largest = blocks.chain(files).max().unwrap_or(0);
     // COMPARE AND WRITE uses twice its block size in one buffer.
     is(2 * slots * largest <= BUFFERS_BYTES_MAX, "the buffers do not fit into memory")
 }
@@ -106,7 +117,8 @@ mod tests {
             backlog_max: 8,
         };
         let closed = |workers, depth| LoadSpec::Closed { workers, depth };
-        let bad: [&dyn Fn(&mut Task); 16] = [
+        let files = |files| Some(MetadataSpec::Files { files, file_bytes: 0, shared: false });
+        let bad: [&dyn Fn(&mut Task); 19] = [
             &|task| task.dataset = DatasetSpec { files: u32::MAX, file_bytes: u64::MAX },
             &|task| task.dataset.files = 0,
             &|task| task.block_bytes = 1000,
@@ -118,6 +130,13 @@ mod tests {
             &|task| task.streams[0].blocks[0].bytes = 0,
             &|task| task.streams[0].read_pct = f64::NAN,
             &|task| task.streams[0].op = Some(OpKind::Flush),
+            &|task| task.streams[0].op = Some(OpKind::Create),
+            &|task| task.streams[0].metadata = files(8),
+            &|task| {
+                task.streams[0].op = Some(OpKind::Create);
+                task.streams[0].blocks.clear();
+                task.streams[0].metadata = files(u32::MAX);
+            },
             &|task| task.load = closed(u32::MAX, u32::MAX),
             &|task| task.load = closed(1024, 1 << 20),
             &|task| task.load = open(f64::INFINITY),

@@ -63,6 +63,13 @@ pub(super) fn merge(all: Vec<One>) -> CellRun {
         whole.corrupt = whole.corrupt.saturating_add(run.corrupt);
         whole.other_run = whole.other_run.saturating_add(run.other_run);
         whole.coverage.add(&run.coverage);
+        for (kind, count) in &run.metadata_ops {
+            let all = whole.metadata_ops.entry(*kind).or_default();
+            *all = all.saturating_add(*count);
+        }
+        if let Some(files) = run.files {
+            whole.files.get_or_insert_default().add(files);
+        }
         let read = run.classes.iter().filter(|class| class.op == OpKind::Read);
         let read: f64 = read.map(|class| class.ops as f64).sum();
         (reads, zeros) = (reads + read, zeros + read * run.zero_reads_pct);
@@ -83,7 +90,7 @@ fn share(one: &One) -> ClientShare {
     ClientShare {
         name: one.name.clone(),
         iops: RunFigures::of(run).iops,
-        mean_us: merged(run.classes.iter().filter(|class| class.op.is_data())).mean_us(),
+        mean_us: merged(run.classes.iter().filter(|class| class.op.is_counted())).mean_us(),
         cpu_pct: 100.0 * (run.cpu_s.0 + run.cpu_s.1) / (run.seconds * cores).max(1e-9),
         clock_error_us: one.clock_error_us,
     }

@@ -134,7 +134,10 @@ fn do_task(link: &mut Link, task: &Task, open: &Opener) -> Result<(), SessionErr
         duration: Some(Duration::from_millis(task.duration_ms)),
         worker_bytes: None,
     };
-    let prepared = busy(link, |_| Ok(Prepared::new(&ground, &offer, place)?))?;
+    let prepared = busy(link, |ended| {
+        let mut goes_on = || !ended.load(Ordering::Acquire);
+        Ok(Prepared::new(&ground, &offer, place, &mut goes_on)?)
+    })?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     link.send(&Answer::Ready { cores })?;
     let start = await_start(link, clock)?;

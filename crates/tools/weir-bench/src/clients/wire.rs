@@ -13,7 +13,7 @@ use crate::result::CellRun;
 use crate::spec::{ContentSpec, DatasetSpec, Durability, LoadSpec, StreamSpec};
 
 /// Protocol version; incremented whenever a message or the contents of blocks change.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// Name and version of this program.
 pub(super) const PROGRAM: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 

@@ -12,6 +12,9 @@ use super::Evidence;
 use crate::result::CellRun;
 use crate::spec::OpKind;
 
+/// Maximum number of files that a finding names.
+const FILES_MAX: usize = 8;
+
 pub(super) fn failed(evidence: &Evidence<'_>) -> Option<String> {
     evidence.cell.failure.clone()
 }
@@ -45,6 +48,22 @@ pub(super) fn corrupt(evidence: &Evidence<'_>) -> Option<String> {
     let corrupt = wrong.saturating_sub(explained);
     let examples = verified.map(|found| found.examples.join("; ")).unwrap_or_default();
     (corrupt > 0).then(|| format!("{corrupt} blocks differ from the written data: {examples}"))
+}
+
+/// Reports files that the directories of a run should list and do not list, or list and should not.
+pub(super) fn files(evidence: &Evidence<'_>) -> Option<String> {
+    let checks = || all(evidence).filter_map(|run| run.files.as_ref());
+    let missing: u64 = checks().map(|check| check.missing).sum();
+    let unexpected: u64 = checks().map(|check| check.unexpected).sum();
+    let examples: Vec<&str> =
+        checks().flat_map(|check| &check.examples).take(FILES_MAX).map(String::as_str).collect();
+    (missing + unexpected > 0).then(|| {
+        format!(
+            "{missing} files are missing, {unexpected} files exist after their removal or rename: \
+             {}",
+            examples.join("; ")
+        )
+    })
 }
 
 /// Reports blocks that another run wrote. If the target is on the network, another client may write

@@ -10,8 +10,9 @@ use weir_base::size::Human;
 use super::Evidence;
 use crate::histogram::Latencies;
 use crate::queue;
+use crate::result::CellRun;
 use crate::run::search::reaches;
-use crate::spec::LoadSpec;
+use crate::spec::{LoadSpec, MetadataSpec, OpKind, StreamSpec};
 use crate::stats::CHANCE_DEVIATIONS;
 use crate::summary::{RunFigures, merged};
 use crate::target::caches::SERVER_HERE;
@@ -25,7 +26,8 @@ const IN_FLIGHT_PCT_MIN: f64 = 80.0;
 /// Smallest queue depth to which the rule on queue depth applies. At a smaller depth, the
 /// generator's own time between two operations is a large share of the total time.
 pub(crate) const SMALL_DEPTH: f64 = 4.0;
-/// Number of percentage points by which the share of reads may deviate, in addition to chance.
+/// Number of percentage points by which the share of reads, or of metadata operations, may deviate,
+/// in addition to chance.
 const MIX_POINTS: f64 = 1.0;
 /// CPU use, in percent of the generator's cores, above which the generator limits the rate: a
 /// busier thread reads completions late.
@@ -64,7 +66,11 @@ fn generator_busy_pct<'a>(evidence: &Evidence<'a>) -> (f64, &'a str) {
     let cores = f64::from(evidence.result.environment.cores.max(1));
     let threads = runs.iter().map(|run| f64::from(run.threads)).fold(1.0, f64::max);
     let seconds: f64 = runs.iter().map(|run| run.seconds).sum();
-    let cpu: f64 = runs.iter().map(|run| run.cpu_s.0 + run.cpu_s.1).sum();
+    // The system calls of operations on files execute the code of the file system, so their system
+    // time is not the generator's own.
+    let of_files = is_of_files(evidence);
+    let cpu_s = |run: &&CellRun| run.cpu_s.0 + if of_files { 0.0 } else { run.cpu_s.1 };
+    let cpu: f64 = runs.iter().map(cpu_s).sum();
     (100.0 * cpu / (seconds * threads.min(cores)).max(1e-9), "the generator")
 }
 
@@ -87,6 +93,10 @@ pub(super) fn in_flight(evidence: &Evidence<'_>) -> Option<String> {
     let LoadSpec::Closed { workers, depth } = evidence.cell.spec.load else { return None };
     let wanted = f64::from(workers) * f64::from(depth) * clients(evidence);
     let found = evidence.summary.in_flight;
+    if depth == 1 && is_of_files(evidence) {
+        // A worker executes these system calls on its own thread. A note states the missing part.
+        return None;
+    }
     let is_possible = (IN_FLIGHT_PCT_MIN..=IN_FLIGHT_PCT_MAX).contains(&(100.0 * found / wanted));
     (wanted >= SMALL_DEPTH && !is_possible)
         .then(|| format!("{found:.1} operations were in flight instead of {wanted:.0}"))
@@ -96,12 +106,13 @@ pub(super) fn overload(evidence: &Evidence<'_>) -> Option<String> {
     let LoadSpec::Open { rate, arrival, .. } = evidence.cell.spec.load else { return None };
     let (runs, offered) = (&evidence.cell.runs, rate * clients(evidence));
     let missed = runs.iter().any(|run| {
-        let iops = RunFigures::of(run).iops;
+        let iops = RunFigures::of(run).all_iops();
         run.overloaded
             || !run.keeps_up(REACHED_PCT_MIN, arrival)
             || !reaches(run.seconds, iops, offered, REACHED_PCT_MIN, arrival)
     });
-    let reached = 100.0 * evidence.summary.iops.median / offered.max(1e-9);
+    let iops = evidence.summary.iops.median + evidence.summary.metadata_iops.median;
+    let reached = 100.0 * iops / offered.max(1e-9);
     let waited = runs.iter().map(|run| run.backlog_max).max().unwrap_or(0);
     let unanswered = runs.iter().map(|run| run.due.saturating_sub(run.answered)).max();
     let unanswered = unanswered.unwrap_or(0);
@@ -126,12 +137,32 @@ pub(super) fn mix(evidence: &Evidence<'_>) -> Option<String> {
     let shares: f64 = streams.iter().map(|stream| f64::from(stream.share)).sum();
     let reads: f64 = streams.iter().map(|s| s.read_pct * f64::from(s.share)).sum();
     let wanted = reads / shares.max(1.0);
-    let (found, operations) = (evidence.summary.read_pct, evidence.summary.latency.count as f64);
-    // Standard deviation of a binomial share, in percentage points.
-    let share = wanted / 100.0;
-    let deviation = 100.0 * (share * (1.0 - share) / operations.max(1.0)).sqrt();
-    ((found - wanted).abs() > MIX_POINTS + CHANCE_DEVIATIONS * deviation)
+    let (found, operations) = (evidence.summary.read_pct, evidence.summary.latency.count);
+    is_off(found, wanted, operations)
         .then(|| format!("{found:.1} % reads instead of {wanted:.1} %"))
+}
+
+pub(super) fn metadata_mix(evidence: &Evidence<'_>) -> Option<String> {
+    let streams = &evidence.cell.spec.streams;
+    let shares: f64 = streams.iter().map(|stream| f64::from(stream.share)).sum();
+    let part = |stream: &StreamSpec| {
+        MetadataSpec::mix_pct(stream.metadata.as_ref()) * f64::from(stream.share)
+    };
+    let wanted = streams.iter().map(part).sum::<f64>() / shares.max(1.0);
+    let summary = &evidence.summary;
+    let (found, operations) =
+        (summary.metadata_pct, summary.latency.count + summary.metadata_latency.count);
+    is_off(found, wanted, operations)
+        .then(|| format!("{found:.1} % metadata operations instead of {wanted:.1} %"))
+}
+
+/// True if the share of a kind of operation, `found_pct`, differs from `wanted_pct` by more than
+/// chance allows for this number of operations.
+fn is_off(found_pct: f64, wanted_pct: f64, operations: u64) -> bool {
+    // Standard deviation of a binomial share, in percentage points.
+    let share = wanted_pct / 100.0;
+    let deviation = 100.0 * (share * (1.0 - share) / (operations as f64).max(1.0)).sqrt();
+    (found_pct - wanted_pct).abs() > MIX_POINTS + CHANCE_DEVIATIONS * deviation
 }
 
 pub(super) fn cached_dataset(evidence: &Evidence<'_>) -> Option<String> {
@@ -152,6 +183,11 @@ pub(super) fn above_limit(evidence: &Evidence<'_>) -> Option<String> {
     let (limits, summary) = (evidence.result.spec.limits.as_ref()?, &evidence.summary);
     let (name, pct) = limits.share_pct(summary.iops.median, summary.mib_s.median)?;
     (pct > LIMIT_PCT_MAX).then(|| format!("{pct:.0} % of the stated limit ({name})"))
+}
+
+/// True if all operations of the cell are operations on files, such as create or stat.
+fn is_of_files(evidence: &Evidence<'_>) -> bool {
+    evidence.cell.spec.streams.iter().all(|stream| stream.op.is_some_and(OpKind::is_of_files))
 }
 
 fn clients(evidence: &Evidence<'_>) -> f64 {

@@ -7,8 +7,8 @@
 
 use super::{RULES, Rule, judge};
 use crate::fixture;
-use crate::result::{CellResult, CellRun, CurvePoint, RunResult, Verification};
-use crate::spec::{Arrival, Limits, LoadSpec, Scale};
+use crate::result::{CellResult, CellRun, CurvePoint, FilesCheck, RunResult, Verification};
+use crate::spec::{Arrival, Limits, LoadSpec, MetadataSpec, Scale};
 
 /// Expected verdict on the only cell, and the result that contains this cell.
 type Case = (&'static str, RunResult);
@@ -76,6 +76,10 @@ fn data_cases() -> Vec<Case> {
         ("corrupt", runs(|run| run.corrupt = 1)),
         ("corrupt", runs(|run| run.other_run = 1)),
         (
+            "corrupt",
+            runs(|run| run.files = Some(FilesCheck { missing: 1, ..FilesCheck::default() })),
+        ),
+        (
             "invalid",
             whole(|result| {
                 result.target.kind = "nbd".to_owned();
@@ -109,6 +113,13 @@ fn load_cases() -> Vec<Case> {
         ("generator-bound", open(late)),
         ("inconsistent", cell(|cell| cell.spec.load = LoadSpec::Closed { workers: 1, depth: 32 })),
         ("mix-off", cell(|cell| cell.spec.streams[0].read_pct = 50.0)),
+        (
+            "mix-off",
+            cell(|cell| {
+                let mix = MetadataSpec::Mix { pct: 5.0, shares: Vec::new() };
+                cell.spec.streams[0].metadata = Some(mix);
+            }),
+        ),
         ("cache-resident", whole(|result| result.target.cache_bytes = Some(1 << 40))),
         ("cache-resident", whole(move |result| result.spec.limits = Some(limits.clone()))),
     ]

@@ -6,8 +6,8 @@
 
 use super::{RULES, judge};
 use crate::fixture;
-use crate::result::{CellRun, CurvePoint, RunResult, Verification};
-use crate::spec::{Arrival, Limits, LoadSpec, OpKind, Scale};
+use crate::result::{CellRun, CurvePoint, FilesCheck, RunResult, Verification};
+use crate::spec::{Arrival, Limits, LoadSpec, MetadataSpec, OpKind, Scale};
 use crate::verdict::Finding;
 
 /// Run with 1,000 operations per second at 16 ms: a queue depth of 16.
@@ -294,4 +294,52 @@ fn queue_depth_far_from_specified_is_inconsistent() {
     only(&of(8_000), Finding::Inconsistent, "8.0 operations were in flight instead of 16");
     only(&of(18_000), Finding::Inconsistent, "18.0 operations");
     assert_eq!(of(14_700), [], "29.4 of 32 is a note");
+}
+
+#[test]
+fn operations_on_files_are_judged_without_the_time_of_their_system_calls() {
+    let of = |op: Option<OpKind>, depth, cpu_s| {
+        let run = || CellRun { cpu_s, ..fixture::closed_run(1000, 10, 0, 0, 2_000) };
+        let mut result = result_of(vec![run(), run(), run()]);
+        let spec = &mut result.cells[0].spec;
+        spec.load = LoadSpec::Closed { workers: 4 / depth, depth };
+        (spec.streams[0].op, spec.streams[0].read_pct) = (op, 0.0);
+        found(&result)
+    };
+    // By Little's law, 1,000 operations per second at 2 ms are 2 operations in flight, not 4.
+    assert_eq!(of(Some(OpKind::Stat), 1, (0.5, 9.0)), []);
+    only(&of(Some(OpKind::Stat), 4, (0.5, 0.0)), Finding::Inconsistent, "2.0 operations");
+    only(&of(Some(OpKind::Stat), 1, (8.5, 0.0)), Finding::GeneratorBound, "85 %");
+    let found = of(None, 1, (0.5, 9.0));
+    assert!(found.iter().any(|(finding, _)| *finding == Finding::GeneratorBound), "{found:?}");
+}
+
+#[test]
+fn missing_files_and_a_wrong_share_of_metadata_operations_are_found() {
+    let check = |missing, unexpected| {
+        let examples = vec!["weir-bench-files-000/s0-w0000/f0000-00000003 is missing".to_owned()];
+        Some(FilesCheck { listed: 9, missing, unexpected, examples })
+    };
+    only(&changed(|run| run.files = check(1, 0)), Finding::Corrupt, "3 files are missing");
+    only(&changed(|run| run.files = check(0, 2)), Finding::Corrupt, "6 files exist after");
+    assert_eq!(changed(|run| run.files = check(0, 0)), []);
+    let mixed = |pct: f64, metadata: u64| {
+        let run = || {
+            let mut run = steady();
+            let mut class = run.classes[0].clone();
+            (class.op, class.ops, class.bytes) = (OpKind::Metadata, metadata, 0);
+            run.classes.push(class);
+            run
+        };
+        let mut result = result_of(vec![run(), run(), run()]);
+        let mix = MetadataSpec::Mix { pct, shares: Vec::new() };
+        let spec = &mut result.cells[0].spec;
+        spec.streams[0].metadata = Some(mix);
+        // The copied class has the latencies of 7,500 operations.
+        spec.load = LoadSpec::Closed { workers: 1, depth: 28 };
+        found(&result)
+    };
+    // 10,000 data operations and 1,111 metadata operations are a share of 10 %.
+    assert_eq!(mixed(10.0, 1111), []);
+    only(&mixed(5.0, 1111), Finding::MixOff, "10.0 % metadata operations instead of 5.0 %");
 }

@@ -12,8 +12,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Zipf};
 
+use super::files::{Drawn, Metadata, Outcome};
 use crate::content::whole;
 use crate::spec::{Access, DatasetSpec, OpKind, StreamSpec};
+use crate::target::MetadataCall;
 
 /// Multiplier that spreads neighbouring ranks over distant addresses. The multiplier is odd, so the
 /// multiplication is a bijection modulo 2^64.
@@ -32,6 +34,8 @@ pub struct Choice {
     pub len_bytes: u32,
     /// Offset of the first byte of a copy's source; 0 for all other operations.
     pub source: u64,
+    /// Metadata operation; `None` for an operation on data.
+    pub call: Option<MetadataCall>,
 }
 
 /// Chooser of the operations of one worker.
@@ -50,6 +54,8 @@ struct Stream {
     sizes: Vec<(Size, u32)>,
     access: Access,
     walk: Walk,
+    /// Metadata operations of the stream; `None` if it has only operations on data.
+    metadata: Option<Metadata>,
 }
 
 /// Position of one worker in an [`Access::Walk`].
@@ -90,8 +96,11 @@ impl Chooser {
         seed: u64,
         once: bool,
     ) -> Self {
-        let stream = |spec| Stream::new(spec, dataset, within, (worker, workers));
-        let streams: Vec<Stream> = streams.iter().map(stream).collect();
+        let stream = |(index, spec)| {
+            let metadata = Metadata::new(spec, index, (worker, workers), dataset.files, seed);
+            Stream { metadata, ..Stream::new(spec, dataset, within, (worker, workers)) }
+        };
+        let streams: Vec<Stream> = streams.iter().enumerate().map(stream).collect();
         let shares = streams.iter().map(|stream| stream.share).sum();
         let rng = SmallRng::seed_from_u64(seed ^ SCATTER.wrapping_mul(u64::from(worker) + 1));
         Self { rng, streams, shares, once }
@@ -107,6 +116,18 @@ impl Chooser {
             index += 1;
         }
         let stream = &mut streams[index];
+        match stream.metadata.as_mut().map_or(Drawn::Data, |own| own.draw(rng)) {
+            Drawn::Data => {}
+            Drawn::End => return None,
+            Drawn::Call(kind, call) => {
+                let len_bytes = match call {
+                    MetadataCall::Create { bytes, .. } => bytes,
+                    _ => 0,
+                };
+                let (offset, source, call) = (0, 0, Some(call));
+                return Some(Choice { stream: index, kind, offset, len_bytes, source, call });
+            }
+        }
         let (bytes, offset) = if let Access::Walk { .. } = stream.access {
             let bytes = stream.draw_bytes(rng);
             (bytes, stream.step(bytes, rng, *once)?)
@@ -115,8 +136,8 @@ impl Chooser {
             stream.place(size, rng, *once)?
         };
         if let Some(kind) = stream.op {
-            let (len_bytes, source) = (bytes, 0);
-            return Some(Choice { stream: index, kind, offset, len_bytes, source });
+            let (len_bytes, source, call) = (bytes, 0, None);
+            return Some(Choice { stream: index, kind, offset, len_bytes, source, call });
         }
         let is_read = match stream.read_pct {
             0.0 => false,
@@ -124,7 +145,27 @@ impl Chooser {
             share => rng.random_range(0.0..100.0) < share,
         };
         let kind = if is_read { OpKind::Read } else { OpKind::Write };
-        Some(Choice { stream: index, kind, offset, len_bytes: bytes, source: 0 })
+        Some(Choice { stream: index, kind, offset, len_bytes: bytes, source: 0, call: None })
+    }
+
+    /// Sets the number of the client, among the clients that generate one load together.
+    #[must_use]
+    pub(super) fn for_client(mut self, client: u32) -> Self {
+        let own = self.streams.iter_mut().filter_map(|stream| stream.metadata.as_mut());
+        own.for_each(|own| own.for_client(client));
+        self
+    }
+
+    /// Records the outcome of a metadata operation of a stream.
+    pub(super) fn settle(&mut self, stream: usize, call: &MetadataCall, outcome: Outcome) {
+        if let Some(own) = &mut self.streams[stream].metadata {
+            own.settle(call, outcome);
+        }
+    }
+
+    /// Metadata operations of all streams, with the states of their files.
+    pub(super) fn into_metadata(self) -> impl Iterator<Item = Metadata> {
+        self.streams.into_iter().filter_map(|stream| stream.metadata)
     }
 
     /// Moves an operation to another address of its stream. The operation keeps its kind and size,
@@ -276,7 +317,8 @@ impl Stream {
         };
         let (part_bytes, next) = (dataset.file_bytes.max(1), within.start);
         let walk = Walk { within, part_bytes, next };
-        Self { read_pct: spec.read_pct, op: spec.op, share: spec.share, sizes, access, walk }
+        let (read_pct, op, share, metadata) = (spec.read_pct, spec.op, spec.share, None);
+        Self { read_pct, op, share, sizes, access, walk, metadata }
     }
 }
 
@@ -319,8 +361,15 @@ mod tests {
 
     fn chooser(access: Access, read_pct: f64, worker: (u32, u32), once: bool) -> Chooser {
         let blocks = vec![BlockShare { bytes: 4096, weight: 1 }];
-        let stream =
-            StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 };
+        let stream = StreamSpec {
+            name: String::new(),
+            access,
+            blocks,
+            read_pct,
+            op: None,
+            metadata: None,
+            share: 1,
+        };
         let dataset = DatasetSpec { files: 4, file_bytes: 1 << 20 };
         Chooser::new(&[stream], &dataset, &(0..4 << 20), worker, 7, once)
     }
@@ -374,7 +423,7 @@ mod tests {
             let access = Access::Walk { random_pct, align_bytes: 4096, between: false };
             let blocks = vec![BlockShare { bytes, weight: 1 }];
             let (name, read_pct, op, share) = (String::new(), 100.0, None, 1);
-            let stream = StreamSpec { name, access, blocks, read_pct, op, share };
+            let stream = StreamSpec { name, access, blocks, read_pct, op, metadata: None, share };
             let dataset = DatasetSpec { files: 3, file_bytes: PART };
             let within = PART - 8192..2 * PART + 8192;
             let mut chooser = Chooser::new(&[stream], &dataset, &within, (0, 1), 7, false);
@@ -390,7 +439,7 @@ mod tests {
         let access = Access::Walk { random_pct, align_bytes: sizes[0], between };
         let blocks = sizes.iter().map(|bytes| BlockShare { bytes: *bytes, weight: 1 }).collect();
         let (name, read_pct, op, share) = (String::new(), 100.0, None, 1);
-        let stream = StreamSpec { name, access, blocks, read_pct, op, share };
+        let stream = StreamSpec { name, access, blocks, read_pct, op, metadata: None, share };
         let dataset = DatasetSpec { files: 2, file_bytes: bytes / 2 };
         let mut chooser = Chooser::new(&[stream], &dataset, &(0..bytes), (1, 4), 7, false);
         (0..20_000).filter_map(|_| chooser.next_op()).collect()

@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 
 fn stream(read_pct: f64, access: Access) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: 4096, weight: 1 }];
-    StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
+    StreamSpec { name: String::new(), access, blocks, read_pct, op: None, metadata: None, share: 1 }
 }
 
 /// State that a test needs to generate a load on a target.

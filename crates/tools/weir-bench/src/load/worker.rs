@@ -11,6 +11,8 @@
 //! - a latency counts if the intended time of its operation (in a closed loop: its completion) is
 //!   inside the measured window.
 
+mod reads;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,14 +22,13 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, Exp1};
 
 use super::board::{Board, STALL_MIN, Second};
-use super::generations::Expected;
-use super::{Chooser, Ground, ReadChecks, Slots};
-use crate::content::Mismatch;
+use super::files::{Metadata, Outcome};
+use super::{Chooser, Ground, ReadChecks, Slots, scratch};
 use crate::histogram::Latencies;
 use crate::load::access::Choice;
 use crate::result::Coverage;
-use crate::spec::{Arrival, Durability, LoadSpec, OpKind};
-use crate::target::{Done, Lane, Op, TargetError, Wait};
+use crate::spec::{Arrival, Durability, LoadSpec, MetadataKind, OpKind};
+use crate::target::{Done, Lane, MetadataCall, MetadataOp, Op, TargetError, Wait};
 
 /// Maximum time to wait for the operations in flight after the end of a run. After this time, the
 /// target counts as hung.
@@ -109,7 +110,12 @@ impl Pace {
 
 /// Results that one worker measured.
 pub(super) struct Tally {
-    pub(super) classes: Vec<ClassTally>,
+    /// Figures by stream and kind of operation; `None` if there was no operation.
+    pub(super) classes: Vec<Option<ClassTally>>,
+    /// Number of metadata operations in mixes, by kind.
+    pub(super) metadata_ops: BTreeMap<MetadataKind, u64>,
+    /// Metadata operations, with the final states of the worker's files.
+    pub(super) metadata: Vec<Metadata>,
     pub(super) lag: Latencies,
     pub(super) backlog_max: u64,
     pub(super) overloaded: bool,
@@ -182,6 +188,8 @@ pub(super) struct Worker<'a> {
     waiting: u64,
     scratch: Vec<u8>,
     writes_unflushed: u32,
+    /// Number of changes of files and directories since the last flush.
+    changes_unflushed: u32,
     /// Generation of the next write, used if the generations of blocks are not tracked.
     generation: u32,
     exhausted: bool,
@@ -205,6 +213,8 @@ impl<'a> Worker<'a> {
     ) -> Self {
         let tally = Tally {
             classes: Vec::new(),
+            metadata_ops: BTreeMap::new(),
+            metadata: Vec::new(),
             lag: Latencies::default(),
             backlog_max: 0,
             overloaded: false,
@@ -239,6 +249,7 @@ impl<'a> Worker<'a> {
             waiting: 0,
             scratch: vec![0; ground.content.block_bytes()],
             writes_unflushed: 0,
+            changes_unflushed: 0,
             generation: 1,
             exhausted: false,
             bytes_left: None,
@@ -274,6 +285,7 @@ impl<'a> Worker<'a> {
         }
         self.tell_second();
         self.tally.ended = Instant::now();
+        self.tally.metadata.extend(self.chooser.into_metadata());
         Ok(self.tally)
     }
 
@@ -440,6 +452,9 @@ impl<'a> Worker<'a> {
     /// Cancels prepared operations, which will never be sent.
     fn give_up_ready(&mut self) {
         for Ready { choice, .. } in self.ready.drain(..) {
+            if let Some(call) = &choice.call {
+                self.chooser.settle(choice.stream, call, Outcome::NotSent);
+            }
             if let (true, Some(known)) = (changes(choice.kind), self.ground.generations) {
                 known.give_up(choice.offset, choice.len_bytes);
             }
@@ -483,6 +498,10 @@ impl<'a> Worker<'a> {
         if matches!(choice.kind, OpKind::Write | OpKind::CompareAndWrite) {
             self.make_content(slot, &choice);
         }
+        if let Some(call) = &choice.call {
+            scratch::fill(self.ground.content, call, self.lane.buffer(slot));
+            self.changes_unflushed += u32::from(call.changes());
+        }
         self.writes_unflushed += u32::from(changes(choice.kind));
         let drawn = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
         let compare = drawn || self.read_checks == ReadChecks::Full;
@@ -519,12 +538,18 @@ impl<'a> Worker<'a> {
     /// Chooses the next operation: a flush if one is due, otherwise an operation that does not
     /// conflict with a write in flight.
     fn choose(&mut self) -> Option<Choice> {
-        if let Durability::Flush { every_writes } = self.ground.durability
-            && self.writes_unflushed >= every_writes.max(1)
-        {
-            self.writes_unflushed = 0;
-            let (offset, len_bytes, source) = (0, 0, 0);
-            return Some(Choice { stream: 0, kind: OpKind::Flush, offset, len_bytes, source });
+        if let Durability::Flush { every_writes } = self.ground.durability {
+            let every = every_writes.max(1);
+            let call = (self.changes_unflushed >= every).then_some(MetadataCall::Sync);
+            if call.is_some() || self.writes_unflushed >= every {
+                let counter = match call {
+                    Some(_) => &mut self.changes_unflushed,
+                    None => &mut self.writes_unflushed,
+                };
+                *counter = 0;
+                let (kind, offset, len_bytes, source) = (OpKind::Flush, 0, 0, 0);
+                return Some(Choice { stream: 0, kind, offset, len_bytes, source, call });
+            }
         }
         if self.bytes_left == Some(0) {
             self.exhausted = true;
@@ -567,20 +592,22 @@ impl<'a> Worker<'a> {
             return kind != OpKind::CompareAndWrite;
         };
         match kind {
-            OpKind::Read | OpKind::Flush => true,
             OpKind::Write => known.begin(offset, len_bytes),
             OpKind::CompareAndWrite => known.begin_known(offset, len_bytes),
             OpKind::Trim | OpKind::WriteSame | OpKind::Copy => {
                 known.begin_unjudged(offset, len_bytes)
             }
+            // Reads, flushes and metadata operations change no blocks.
+            _ => true,
         }
     }
 
     fn start(&mut self, next: Ready, intended: Option<Instant>) -> Result<(), TargetError> {
         let Ready { slot, choice, compare } = next;
-        let Choice { kind, offset, len_bytes, source, .. } = choice;
+        let Choice { kind, offset, len_bytes, source, call, .. } = choice;
         let is_write = matches!(kind, OpKind::Write | OpKind::CompareAndWrite);
-        let durable = is_write && self.ground.durability == Durability::Fua;
+        let is_change = is_write || call.is_some_and(|call| call.changes());
+        let durable = is_change && self.ground.durability == Durability::Fua;
         if let (Some(known), OpKind::Read) = (self.ground.generations, kind) {
             let blocks = (0..self.checked_bytes(len_bytes, compare) as u64)
                 .step_by(self.ground.content.block_bytes());
@@ -594,23 +621,30 @@ impl<'a> Worker<'a> {
         }
         self.under_way[slot] = Some(UnderWay { choice, intended: intended_at, sent, compare });
         self.in_flight += 1;
-        self.lane.submit(slot, &Op { kind, offset, len_bytes, durable, source })
+        match call {
+            Some(call) => self.lane.submit_metadata(slot, &MetadataOp { call, durable }),
+            None => self.lane.submit(slot, &Op { kind, offset, len_bytes, durable, source }),
+        }
     }
 
     fn class(&mut self, choice: &Choice) -> &mut ClassTally {
         // The classes of a stream have the order of `OpKind::ALL`, which is the order in which
         // `OpKind` declares its variants.
         let index = choice.stream * KINDS + choice.kind as usize;
-        while self.tally.classes.len() <= index {
-            self.tally.classes.push(ClassTally::default());
+        if self.tally.classes.len() <= index {
+            self.tally.classes.resize_with(index + 1, || None);
         }
-        &mut self.tally.classes[index]
+        self.tally.classes[index].get_or_insert_default()
     }
 
     fn finish(&mut self, Done { slot, result, at }: Done) {
         let work = self.under_way[slot].take().expect("it was sent");
         self.free.push(slot);
         let UnderWay { choice, intended, sent, .. } = work;
+        if let Some(call) = &choice.call {
+            let outcome = if result.is_ok() { Outcome::Done } else { Outcome::Failed };
+            self.chooser.settle(choice.stream, call, outcome);
+        }
         let is_open = intended != sent;
         let in_time = self.times.counts(at);
         let stall = self.board.answered(self.times.start, sent, at);
@@ -659,67 +693,15 @@ impl<'a> Worker<'a> {
         if counts && is_open {
             class.service.get_or_insert_default().record_ns(nanoseconds(sent, at));
         }
+        if let (true, OpKind::Metadata, Some(call)) = (in_time, choice.kind, choice.call) {
+            let kind = call.kind().expect("it was drawn from a mix");
+            *self.tally.metadata_ops.entry(kind).or_default() += 1;
+        }
         if in_time && choice.kind != OpKind::Flush {
             self.turn_second(at);
             self.second.1.latency.record_ns(response);
             self.second.1.bytes += u64::from(choice.len_bytes);
         }
-    }
-
-    /// Verifies the data of a read, as far as `read_checks` specifies.
-    fn look_at(&mut self, slot: usize, work: &UnderWay) {
-        let len = work.choice.len_bytes as usize;
-        let coverage = &mut self.tally.coverage;
-        coverage.reads += 1;
-        coverage.bytes += len as u64;
-        let block_bytes = self.ground.content.block_bytes();
-        let checked_bytes = self.checked_bytes(work.choice.len_bytes, work.compare);
-        let zeros = self.tally.zero_reads;
-        let mut is_checked = false;
-        for start in (0..checked_bytes).step_by(block_bytes) {
-            is_checked |= self.look_at_block(slot, work, start);
-        }
-        self.tally.coverage.checked_reads += u64::from(is_checked);
-        // Count a read that returned zeros only once, however many of its blocks are zeros.
-        self.tally.zero_reads = self.tally.zero_reads.min(zeros + 1);
-    }
-
-    /// Number of bytes at the start of a read whose blocks are checked; all bytes of the read if
-    /// `compare` is set.
-    fn checked_bytes(&self, len_bytes: u32, compare: bool) -> usize {
-        match self.read_checks {
-            ReadChecks::Off => 0,
-            ReadChecks::Stamps if !compare => self.scratch.len().min(len_bytes as usize),
-            ReadChecks::Stamps | ReadChecks::Full => len_bytes as usize,
-        }
-    }
-
-    /// Verifies the block that starts at byte `start` of a read. Returns false if the expected
-    /// contents of the block are not known.
-    fn look_at_block(&mut self, slot: usize, work: &UnderWay, start: usize) -> bool {
-        let Ground { content, generations, .. } = *self.ground;
-        let (offset, block_bytes) = (work.choice.offset + start as u64, content.block_bytes());
-        let oldest = self.oldest[slot].get(start / block_bytes).copied().unwrap_or_default();
-        let wanted = match generations.map(|known| known.expected(offset, oldest)) {
-            Some(Expected::Unjudged) => return false,
-            Some(Expected::Within(wanted)) => Some(wanted),
-            Some(Expected::Any) | None => None,
-        };
-        let buffer = &self.lane.buffer(slot)[..work.choice.len_bytes as usize];
-        let block = &buffer[start..(start + block_bytes).min(buffer.len())];
-        let found = if work.compare {
-            self.tally.coverage.compared_bytes += block.len() as u64;
-            content.check(block, offset, wanted, &mut self.scratch)
-        } else {
-            content.check_stamp(block, offset, wanted).map(drop)
-        };
-        match found {
-            Ok(()) => {}
-            Err(Mismatch::Zeros) => self.tally.zero_reads += 1,
-            Err(Mismatch::OtherRun) => self.tally.other_run += 1,
-            Err(_) => self.tally.corrupt += 1,
-        }
-        true
     }
 
     /// Reports the seconds that have ended to the board.
@@ -748,7 +730,7 @@ impl<'a> Worker<'a> {
 
 /// True if an operation of this kind changes blocks of the target.
 fn changes(kind: OpKind) -> bool {
-    !matches!(kind, OpKind::Read | OpKind::Flush)
+    kind.is_data() && kind != OpKind::Read
 }
 
 /// Time that this thread has waited for a CPU core so far (schedstat); zero if the kernel does not

@@ -20,6 +20,11 @@ use super::format::{
 };
 use super::quantity::{Size, Time};
 
+/// True if the operation is one on files, such as create or stat.
+fn is_of_files(op: Option<&Spanned<OwnOp>>) -> bool {
+    op.is_some_and(|op| op.get_ref().kind().is_of_files())
+}
+
 type Checked = Result<(), ProfileError>;
 
 /// Size of the largest operation in bytes; each operation in flight holds a buffer of this size.
@@ -215,7 +220,7 @@ impl Check<'_> {
         if mix.data_pct <= 0.0 {
             return refuse(
                 "`data_pct` is 0",
-                "a run measures only operations on data; give more than 0",
+                "give more than 0; a test of only metadata operations has an `op`",
             );
         }
         let weights = mix.meta.weights();
@@ -246,9 +251,37 @@ impl Check<'_> {
         }
     }
 
+    /// Refuses block sizes of an operation on files, and a stream of data without a pattern.
+    fn ordered(
+        &self,
+        place: &Range<usize>,
+        op: Option<&Spanned<OwnOp>>,
+        has_blocks: bool,
+        pattern: Option<Pattern>,
+    ) -> Checked {
+        let of_files = is_of_files(op);
+        if of_files && has_blocks {
+            let what = "an operation on files has no block size".to_owned();
+            return Err(self.refuse(place, what, "leave `block` out; `file_size` is the size"));
+        }
+        if !of_files && pattern.is_none() {
+            let what = "no pattern is given".to_owned();
+            return Err(self.refuse(place, what, "add `pattern = \"random\"` or \"seq\""));
+        }
+        Ok(())
+    }
+
     fn stream(&self, stream: &Spanned<Stream>) -> Checked {
         let (place, stream) = (stream.span(), stream.get_ref());
-        self.blocks(&place, stream.block.as_ref(), stream.blocks.as_ref())?;
+        self.ordered(
+            &place,
+            stream.op.as_ref(),
+            stream.block.is_some() || stream.blocks.is_some(),
+            stream.pattern,
+        )?;
+        if !is_of_files(stream.op.as_ref()) {
+            self.blocks(&place, stream.block.as_ref(), stream.blocks.as_ref())?;
+        }
         self.what(&place, stream.read_pct.as_ref(), stream.op.as_ref())?;
         if stream.read_pct.is_none() && stream.op.is_none() {
             let what = format!("stream {:?} has no operation", stream.name);

@@ -77,6 +77,17 @@ pub enum ProfileError {
         /// Action that the user should take.
         action: String,
     },
+    /// The user requested operations on files, but the target has none.
+    #[error(
+        "operations on files need a target with files, such as {with_files}; a target of kind \
+         {kind} has none"
+    )]
+    NoFiles {
+        /// Kind of the target.
+        kind: &'static str,
+        /// Forms of the addresses of targets with files.
+        with_files: &'static str,
+    },
     /// fio cannot run any cell of the run.
     #[error("fio can run no row of {name}: {why}")]
     NothingForFio {

@@ -1,7 +1,8 @@
 //! Expands a profile into a `RunSpec`, in which every parameter has a value.
 //!
 //! `read` parses the profile; `check` validates it. The modules below this one are `cells` (the
-//! rows), `load` (queue depths and rates), `scale` (shorter runs) and `require` (the bounds).
+//! rows), `metadata` (their metadata operations), `load` (queue depths and rates), `scale` (shorter
+//! runs) and `require` (the bounds).
 //!
 //! Invariants: `RunSpec::assume` lists each value that the author of the profile left open, and
 //! each value that the scale or the target changed; equal profiles with equal options give equal
@@ -9,6 +10,7 @@
 
 mod cells;
 mod load;
+mod metadata;
 mod require;
 pub(super) mod scale;
 
@@ -217,10 +219,10 @@ fn durability(profile: &Profile, block_max: u32, assume: &mut Vec<String>) -> Du
 fn leave_out(profile: &Profile, options: &Options, assume: &mut Vec<String>) {
     if let Some(mix) = &profile.mix {
         let meta_pct = 100.0 - mix.get_ref().data_pct;
-        if meta_pct > 0.0 {
+        if meta_pct > 0.0 && !options.protocol.is_some_and(Protocol::has_files) {
             assume.push(format!(
-                "the source's {meta_pct} % of metadata operations are omitted; compare with its \
-                 data operations"
+                "the source's {meta_pct} % of metadata operations are omitted, because the \
+                 target has no files; compare with its data operations"
             ));
         }
     }

@@ -348,15 +348,35 @@ pub(super) struct Stream {
     pub(super) name: String,
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
-    pub(super) pattern: Pattern,
+    /// Order of the addresses or files; optional for an operation on files.
+    pub(super) pattern: Option<Pattern>,
     /// Percentage of reads; it cannot be combined with `op`.
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Offloaded operation that the stream executes in place of reads and writes.
+    /// Percentage of metadata operations; it cannot be combined with `op`.
+    pub(super) metadata_pct: Option<Spanned<f64>>,
+    /// Operation that the stream executes in place of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
+    /// Only for an operation on files: number of files of each worker.
+    pub(super) files: Option<u32>,
+    /// Only for an operation on files: size of each file.
+    pub(super) file_size: Option<Spanned<Size>>,
+    /// Only for an operation on files: directory of the files.
+    pub(super) directory: Option<DirectoryName>,
     pub(super) share: u32,
 }
 
-/// Offloaded operations, which the target executes without data from the client.
+/// Directory of the files of an operation on files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum DirectoryName {
+    /// Each worker has its own directory.
+    Own,
+    /// The files of all workers are in one directory.
+    Shared,
+}
+
+/// Operations that a stream can execute in place of reads and writes: offloaded operations, which
+/// the target executes without data from the client, and operations on files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OwnOp {
@@ -364,6 +384,11 @@ pub(super) enum OwnOp {
     WriteSame,
     CompareAndWrite,
     Copy,
+    Create,
+    Stat,
+    Remove,
+    Rename,
+    Readdir,
 }
 
 impl OwnOp {
@@ -373,6 +398,11 @@ impl OwnOp {
             Self::WriteSame => OpKind::WriteSame,
             Self::CompareAndWrite => OpKind::CompareAndWrite,
             Self::Copy => OpKind::Copy,
+            Self::Create => OpKind::Create,
+            Self::Stat => OpKind::Stat,
+            Self::Remove => OpKind::Remove,
+            Self::Rename => OpKind::Rename,
+            Self::Readdir => OpKind::Readdir,
         }
     }
 }
@@ -394,8 +424,14 @@ pub(super) struct Test {
     pub(super) block: Option<Spanned<Size>>,
     pub(super) blocks: Option<Vec<Share>>,
     pub(super) read_pct: Option<Spanned<f64>>,
-    /// Offloaded operation that the test executes in place of reads and writes.
+    /// Percentage of metadata operations; it cannot be combined with `op`.
+    pub(super) metadata_pct: Option<Spanned<f64>>,
+    /// Operation that the test executes in place of reads and writes.
     pub(super) op: Option<Spanned<OwnOp>>,
+    /// Only for an operation on files: size of each file.
+    pub(super) file_size: Option<Spanned<Size>>,
+    /// Only for an operation on files: directory of the files.
+    pub(super) directory: Option<DirectoryName>,
     /// Number of operations that all workers of a client have in flight together. Each value makes
     /// one cell.
     pub(super) qd: Option<Vec<Spanned<u32>>>,
@@ -413,7 +449,8 @@ pub(super) struct Test {
     /// Only for the bonnie engine: size of the large file, in bytes or as a multiple of the memory
     /// (`3xRAM`).
     pub(super) size: Option<Spanned<String>>,
-    /// Only for the bonnie engine: number of small files.
+    /// Number of small files of the bonnie engine; number of files of each worker for an operation
+    /// on files.
     pub(super) files: Option<u32>,
 }
 

@@ -111,7 +111,15 @@ fn streams(lines: &[Line], workers: u32) -> Vec<StreamSpec> {
         let share = blocks.iter().map(|block| block.weight).sum();
         let name = format!("{random_pct}% random, read {read_pct}%");
         let read_pct = f64::from(read_pct);
-        streams.push(StreamSpec { name, access, blocks, read_pct, op: None, share });
+        streams.push(StreamSpec {
+            name,
+            access,
+            blocks,
+            read_pct,
+            op: None,
+            metadata: None,
+            share,
+        });
     }
     let mut names: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
     names.dedup();

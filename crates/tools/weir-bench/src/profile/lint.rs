@@ -87,7 +87,11 @@ fn rows(spec: &RunSpec, holds: impl Fn(&CellSpec) -> bool) -> Option<String> {
 }
 
 fn writes(cell: &CellSpec) -> bool {
-    cell.streams.iter().any(|stream| stream.read_pct < 100.0)
+    let writes = |stream: &StreamSpec| match stream.op {
+        Some(op) => !matches!(op, OpKind::Stat | OpKind::Readdir),
+        None => stream.read_pct < 100.0,
+    };
+    cell.streams.iter().any(writes)
 }
 
 fn scale(spec: &RunSpec, traps: &mut Vec<Trap>) {
@@ -118,7 +122,10 @@ fn working_set(spec: &RunSpec, cell: &CellSpec) -> u64 {
 }
 
 fn memory(spec: &RunSpec, machine: &Machine, traps: &mut Vec<Trap>) {
-    let fits = |cell: &CellSpec| working_set(spec, cell) <= machine.memory_bytes;
+    // An operation on files uses no data of the dataset.
+    let uses_data =
+        |cell: &CellSpec| cell.streams.iter().any(|it| !it.op.is_some_and(OpKind::is_of_files));
+    let fits = |cell: &CellSpec| uses_data(cell) && working_set(spec, cell) <= machine.memory_bytes;
     if let Some(rows) = rows(spec, fits) {
         let set = spec.cells.iter().map(|cell| working_set(spec, cell)).min().unwrap_or(0);
         let (set, memory) = (Human(set), Human(machine.memory_bytes));

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use super::{Options, ProfileError, Protocol, load, names, parse, variants};
 use crate::spec::{
-    Access, BonnieSize, CacheState, Durability, LoadSpec, RunSpec, Scale, SearchSpec,
+    Access, BonnieSize, CacheState, Durability, LoadSpec, MetadataSpec, OpKind, RunSpec, Scale,
+    SearchSpec, StreamSpec,
 };
 
 const SCALES: [Scale; 3] = [Scale::Smoke, Scale::Standard, Scale::Seed];
@@ -297,4 +298,123 @@ fn unknown_profile_and_unreadable_file_are_different_errors() {
     assert!(matches!(&error, ProfileError::Unknown { known, .. } if known.contains("quick")));
     let error = load("./none.toml", &Options::default()).unwrap_err();
     assert!(matches!(error, ProfileError::Read { .. }), "{error}");
+}
+
+/// Profile with a test of each operation on files, and with a mix.
+const FILES: &str = r#"schema = 1
+name = "files"
+dataset = { files = 4, file_size = "1MiB" }
+content = { compress = 1.0, dedupe_pct = 0, unit = "4KiB", seed = 1 }
+durability = { writes = "none" }
+[phases]
+measure = { warmup = "2s", duration = "9s", runs = 3 }
+[[test]]
+name = "create"
+op = "create"
+files = 20000
+file_size = "4KiB"
+directory = "shared"
+threads = [2]
+[[test]]
+name = "stat"
+op = "stat"
+pattern = "random"
+files = 20000
+threads = [2]
+[[test]]
+name = "rename"
+op = "rename"
+files = 64
+qd = [32]
+[[test]]
+name = "mix"
+pattern = "random"
+block = "4KiB"
+read_pct = 70
+metadata_pct = 5
+qd = [4]
+"#;
+
+fn on(protocol: Protocol) -> Options {
+    Options { protocol: Some(protocol), ..at(Scale::Seed) }
+}
+
+#[test]
+fn operations_on_files_expand_with_their_files() {
+    let spec = parse("files.toml", FILES, &on(Protocol::Dir)).unwrap();
+    let [create, stat, rename, mix] = &spec.cells[..] else { panic!("four cells") };
+    let of = |files, file_bytes, shared| Some(MetadataSpec::Files { files, file_bytes, shared });
+    assert_eq!(create.streams[0].metadata, of(20_000, 4096, true));
+    assert_eq!(create.streams[0].op, Some(OpKind::Create));
+    assert_eq!((create.warmup_ms, create.duration_ms), (0, 9000), "a warm-up uses up the files");
+    assert_eq!(stat.streams[0].metadata, of(20_000, 0, false));
+    assert_eq!((stat.warmup_ms, stat.streams[0].access), (2000, Access::Random));
+    assert_eq!(rename.streams[0].access, Access::Sequential, "the default");
+    let Some(MetadataSpec::Mix { pct, shares }) = &mix.streams[0].metadata else {
+        panic!("{mix:?}")
+    };
+    assert!((pct - 5.0).abs() < 1e-9 && shares.len() == 9, "{shares:?}");
+    let described = |line: &&String| line.contains("getattr 26, lookup 24, access 11, setattr 4");
+    assert_eq!(spec.assume.iter().filter(described).count(), 1, "{:?}", spec.assume);
+    assert!(spec.cells.iter().all(|cell| cell.streams.iter().all(StreamSpec::is_consistent)));
+    let smoke = Options { scale: Some(Scale::Smoke), ..on(Protocol::Dir) };
+    let smoke = parse("files.toml", FILES, &smoke).unwrap();
+    assert_eq!(smoke.cells[0].streams[0].metadata, of(1000, 4096, true));
+}
+
+#[test]
+fn metadata_operations_are_refused_for_targets_without_files() {
+    let only = |name: &str| {
+        let (front, tests) = FILES.split_at(FILES.find("[[test]]").unwrap());
+        let wanted = format!("name = \"{name}\"");
+        let test = tests.split("[[test]]").find(|test| test.contains(&wanted)).unwrap();
+        format!("{front}[[test]]{test}")
+    };
+    for protocol in
+        [Protocol::Nbd, Protocol::Iscsi, Protocol::Block, Protocol::File, Protocol::Null]
+    {
+        for name in ["create", "stat", "rename", "mix"] {
+            let refused = parse("files.toml", &only(name), &on(protocol));
+            let error = refused.expect_err("it has no files").to_string();
+            let words = format!("a target of kind {} has none", protocol.name());
+            assert!(error.starts_with("files.toml:") && error.contains(&words), "{error}");
+            assert!(error.contains("dir:PATH"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn published_mix_runs_on_files_and_is_omitted_elsewhere() {
+    let of = |protocol| load("s000-nexenta-vm", &on(protocol)).unwrap();
+    let omitted = |spec: &RunSpec| spec.assume.iter().any(|line| line.contains("are omitted"));
+    let (dir, nbd) = (of(Protocol::Dir), of(Protocol::Nbd));
+    assert!(dir.cells.iter().all(|cell| cell.streams[0].has_mix()) && !omitted(&dir));
+    assert!(nbd.cells.iter().all(|cell| cell.streams[0].metadata.is_none()) && omitted(&nbd));
+    let data = Options { variant: Some("async1-100pct-data".to_owned()), ..on(Protocol::Dir) };
+    let data = load("s000-nexenta-vm", &data).unwrap();
+    assert!(data.cells.iter().all(|cell| cell.streams[0].metadata.is_none()));
+}
+
+#[test]
+fn contradictory_metadata_keys_are_refused() {
+    let cases = [
+        ("files = 20000\nfile_size", "file_size", "needs `files`"),
+        ("files = 20000\nfile_size = \"4KiB\"", "files = 0", "`files` is 0"),
+        ("file_size = \"4KiB\"", "file_size = \"64MiB\"", "larger than 16 MiB"),
+        ("file_size = \"4KiB\"", "block = \"4KiB\"", "no block size"),
+        ("file_size = \"4KiB\"", "metadata_pct = 5", "both `metadata_pct`"),
+        ("files = 64", "files = 63", "give at least 64 files"),
+        ("metadata_pct = 5", "metadata_pct = 100", "`metadata_pct` is 100"),
+        ("metadata_pct = 5", "metadata_pct = nan", "`metadata_pct` is NaN"),
+        ("metadata_pct = 5", "files = 5", "no operation on files"),
+        ("directory = \"shared\"", "directory = \"mine\"", "`mine` is not known"),
+        ("op = \"stat\"", "op = \"stats\"", "did you mean `stat`"),
+    ];
+    for (from, to, words) in cases {
+        let text = FILES.replacen(from, to, 1);
+        assert_ne!(text, FILES, "{from}");
+        let refused = parse("files.toml", &text, &on(Protocol::Dir));
+        let error = refused.expect_err(to).to_string();
+        assert!(error.contains(words), "{to}: {error}");
+    }
 }

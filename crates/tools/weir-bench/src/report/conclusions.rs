@@ -151,6 +151,7 @@ impl Respect {
         ];
         let parts = parts.into_iter().filter(|(respect, _)| *respect != self);
         let mut parts: Vec<String> = parts.map(|(_, part)| part).collect();
+        parts.extend(words::metadata(row.spec));
         parts.extend(row.spec.variant.clone());
         parts.join(", ")
     }

@@ -85,7 +85,7 @@ fn distribution(cell: &CellResult) -> Chart {
     let best = cell.best_or_lowest().filter(|_| cell.runs.is_empty());
     let runs = cell.runs.iter().chain(best);
     let mut kinds: BTreeMap<(&str, OpKind), Latencies> = BTreeMap::new();
-    for class in runs.flat_map(|run| &run.classes).filter(|class| class.op.is_data()) {
+    for class in runs.flat_map(|run| &run.classes).filter(|class| class.op.is_counted()) {
         kinds.entry((&class.stream, class.op)).or_default().add(&class.latency);
     }
     let line = |((stream, op), all): ((&str, OpKind), Latencies)| Line {

@@ -155,6 +155,7 @@ fn field((head, figure): &Column<'_>, source: &Source<'_>) -> String {
 
 fn columns<'a>(sources: &[Source<'_>], spec: &'a RunSpec) -> Vec<Column<'a>> {
     let mut columns = leading();
+    columns.extend(of_metadata(sources));
     columns.extend(of_streams(sources));
     if let Some(limits) = &spec.limits {
         columns.push(column("% of limit", move |source| of_limit(limits, source)));
@@ -183,6 +184,20 @@ fn leading() -> Vec<Column<'static>> {
         column("mean ms", |source| mean_ms(&source.summary.latency)),
         column("reads/s", |source| words::number(source.summary.read_iops.median)),
         column("writes/s", |source| words::number(source.summary.write_iops.median)),
+    ]
+}
+
+/// Columns with the metadata operations, if cells mix them with reads and writes.
+fn of_metadata(sources: &[Source<'_>]) -> Vec<Column<'static>> {
+    if sources.iter().all(|source| source.summary.metadata_latency.count == 0) {
+        return Vec::new();
+    }
+    let p99 = |latency: &LatencySummary| words::percentile_ms(latency.p99_us, latency.count);
+    vec![
+        column("metadata/s", |source| words::number(source.summary.metadata_iops.median)),
+        column("metadata %", |source| words::number(source.summary.metadata_pct)),
+        column("metadata ms", |source| mean_ms(&source.summary.metadata_latency)),
+        column("metadata p99 ms", move |source| p99(&source.summary.metadata_latency)),
     ]
 }
 
@@ -256,7 +271,7 @@ fn stream_iops(source: &Source<'_>, stream: &str) -> String {
         .filter(|run| run.is_measured())
         .map(|run| {
             let own = run.classes.iter().filter(|class| class.stream == stream);
-            let ops: u64 = own.filter(|class| class.op.is_data()).map(|class| class.ops).sum();
+            let ops: u64 = own.filter(|class| class.op.is_counted()).map(|class| class.ops).sum();
             ops as f64 / run.seconds
         })
         .collect();

@@ -7,12 +7,12 @@
 
 use super::ReportError;
 use crate::result::{CellResult, CellRun};
-use crate::spec::{CellSpec, LoadSpec};
-use crate::summary::RunFigures;
+use crate::spec::{CellSpec, LoadSpec, OpKind};
+use crate::summary::{LatencySummary, RunFigures, merged};
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
 
-const HEAD: [&str; 37] = [
+const HEAD: [&str; 41] = [
     "table",
     "variant",
     "cell",
@@ -49,6 +49,10 @@ const HEAD: [&str; 37] = [
     "cpu_user_s",
     "cpu_system_s",
     "start_skew_ms",
+    "metadata_iops",
+    "metadata_mean_us",
+    "metadata_p99_us",
+    "metadata_max_us",
     "failure",
 ];
 
@@ -164,6 +168,9 @@ fn of_spec(spec: &CellSpec, judged: &JudgedCell, name: &str, run: Option<&CellRu
 fn of_run(run: &CellRun) -> Vec<String> {
     let figures = RunFigures::of(run);
     let latency = figures.latency;
+    let metadata = run.classes.iter().filter(|class| class.op == OpKind::Metadata);
+    let metadata = LatencySummary::of(&merged(metadata));
+    let of_metadata = |value: f64| (metadata.count > 0).then_some(value);
     let maybe = |value: Option<f64>| value.map_or_else(String::new, figure);
     let errors: u64 = run.classes.iter().flat_map(|class| class.errors.values()).sum();
     vec![
@@ -187,6 +194,10 @@ fn of_run(run: &CellRun) -> Vec<String> {
         figure(run.cpu_s.0),
         figure(run.cpu_s.1),
         maybe(run.start_skew_ms),
+        maybe(of_metadata(figures.metadata_iops)),
+        maybe(of_metadata(metadata.mean_us)),
+        maybe(metadata.p99_us),
+        maybe(of_metadata(metadata.max_us)),
     ]
 }
 

@@ -96,7 +96,7 @@ fn at_least(name: &str, unit: &'static str, need: f64, got: f64) -> Criterion {
 fn latency(bound: &LatencyBound, measured: &Measured<'_>) -> Criterion {
     let wanted = |stream: &str, op: OpKind| {
         bound.stream.as_deref().is_none_or(|wanted| wanted == stream)
-            && bound.op.map_or(op.is_data(), |wanted| wanted == op)
+            && bound.op.map_or(op.is_counted(), |wanted| wanted == op)
     };
     let classes = measured.classes.iter().filter(|class| wanted(&class.stream, class.op));
     let all = merged(classes.copied());

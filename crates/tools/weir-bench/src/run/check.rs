@@ -41,6 +41,14 @@ pub(super) fn check(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError>
 fn check_operations(spec: &RunSpec, target: &dyn Target) -> Result<(), RunError> {
     for cell in &spec.cells {
         for stream in &cell.streams {
+            if !stream.is_consistent() {
+                let (cell, stream) = (cell.name.clone(), stream.name.clone());
+                return Err(RunError::Stream { cell, stream });
+            }
+            if stream.needs_files() && target.files().is_none() {
+                let (cell, address) = (cell.name.clone(), target.info().address.clone());
+                return Err(RunError::NoFiles { cell, address });
+            }
             let reads_and_writes = vec![OpKind::Read, OpKind::Write];
             for kind in stream.op.map_or(reads_and_writes, |op| vec![op]) {
                 let bytes_max = target.op_bytes_max(kind);

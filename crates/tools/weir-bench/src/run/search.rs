@@ -131,7 +131,7 @@ pub(crate) fn capacity(run: &CellRun, arrival: Arrival) -> Option<f64> {
     }
     // Skip the first second, in which the queue begins to grow.
     let busy: Vec<f64> = whole_intervals(run).skip(1).map(|second| second.ops as f64).collect();
-    stats::mean(&busy).or_else(|| Some(RunFigures::of(run).iops))
+    stats::mean(&busy).or_else(|| Some(RunFigures::of(run).all_iops()))
 }
 
 /// Judges one run of a knee search.
@@ -155,7 +155,7 @@ fn judge_rate(
     }
     let is_met = behind <= tolerated * BEHIND_PART
         && run.keeps_up(REACHED_PCT, arrival)
-        && reaches(run.seconds, RunFigures::of(run).iops, rate, REACHED_PCT, arrival)
+        && reaches(run.seconds, RunFigures::of(run).all_iops(), rate, REACHED_PCT, arrival)
         && !backlog_grows(run);
     if is_met { Found::Met } else { Found::Doubtful }
 }
@@ -176,7 +176,13 @@ pub(crate) fn points(
                 Found::met_if(
                     !run.overloaded
                         && run.keeps_up(*achieved_below_pct, arrival)
-                        && reaches(run.seconds, figures.iops, rate, *achieved_below_pct, arrival)
+                        && reaches(
+                            run.seconds,
+                            figures.all_iops(),
+                            rate,
+                            *achieved_below_pct,
+                            arrival,
+                        )
                         && p99 <= *p99_above_us,
                 )
             };

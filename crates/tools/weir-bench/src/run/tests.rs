@@ -8,7 +8,8 @@ use super::*;
 use crate::result::TargetInfo;
 use crate::spec::{
     Arrival, BonnieSize, BonnieSpec, CacheState, ContentSpec, DatasetSpec, Durability, FillSpec,
-    LatencyBound, LatencyFigure, OpKind, PreconditionSpec, Requirement, Scale,
+    LatencyBound, LatencyFigure, MetadataKind, MetadataShare, MetadataSpec, OpKind,
+    PreconditionSpec, Requirement, Scale,
 };
 use crate::target::memory::{Action, Memory};
 use crate::target::shaped::Shaped;
@@ -41,7 +42,15 @@ fn cell(name: &str, read_pct: f64, load: LoadSpec) -> CellSpec {
         name: name.to_owned(),
         table: "test".to_owned(),
         variant: None,
-        streams: vec![StreamSpec { name: stream, access, blocks, read_pct, op: None, share: 1 }],
+        streams: vec![StreamSpec {
+            name: stream,
+            access,
+            blocks,
+            read_pct,
+            op: None,
+            metadata: None,
+            share: 1,
+        }],
         load,
         warmup_ms: 0,
         duration_ms: 200,
@@ -334,4 +343,55 @@ fn cache_state_is_established_or_warned_about() {
     let cold = of(CacheState::Cold);
     let file = target::open(&address, &cold.dataset).expect("it is made");
     assert_eq!(do_run(&cold, &*file).warnings, Vec::<String>::new());
+}
+
+#[test]
+fn metadata_operations_on_a_directory_have_a_class_and_a_verdict() {
+    let path = tempfile::tempdir().unwrap();
+    let mut files = cell("create", 0.0, FOUR);
+    files.streams[0].blocks.clear();
+    files.streams[0].op = Some(OpKind::Create);
+    let of = MetadataSpec::Files { files: 40, file_bytes: 512, shared: true };
+    files.streams[0].metadata = Some(of);
+    let mut mixed = cell("mix", 50.0, FOUR);
+    let shares = MetadataKind::ALL.map(|op| MetadataShare { op, weight: 1.0 }).to_vec();
+    mixed.streams[0].metadata = Some(MetadataSpec::Mix { pct: 20.0, shares });
+    let spec = spec(vec![files, mixed]);
+    let target = target::open(&target::Address::Directory(path.path().into()), &spec.dataset);
+    let result = do_run(&spec, &*target.expect("a directory"));
+    assert!(result.complete, "{:?}", result.cells);
+    let [create, mix] = &result.cells[..] else { panic!("two cells") };
+    for run in &create.runs {
+        let files = run.files.as_ref().expect("it creates files");
+        assert_eq!((run.classes[0].op, files.listed), (OpKind::Create, run.classes[0].ops));
+    }
+    let ops: Vec<OpKind> = mix.runs[0].classes.iter().map(|class| class.op).collect();
+    assert_eq!(ops, [OpKind::Read, OpKind::Write, OpKind::Metadata]);
+    let judged = JudgedRun::of(result);
+    let summary = &judged.cells()[1].summary;
+    assert!(summary.metadata_iops.median > 0.0 && summary.metadata_latency.count > 0);
+    assert!((summary.metadata_pct - 20.0).abs() < 10.0, "{}", summary.metadata_pct);
+    let corrupt = |finding: &Finding| *finding == Finding::Corrupt;
+    assert!(!judged.findings().iter().any(corrupt), "{:?}", judged.findings());
+}
+
+#[test]
+fn metadata_operations_are_refused_before_anything_is_written() {
+    let memory = Memory::new(8 << 20);
+    let mut files = cell("create", 0.0, FOUR);
+    files.streams[0].blocks.clear();
+    files.streams[0].op = Some(OpKind::Create);
+    let of = MetadataSpec::Files { files: 40, file_bytes: 0, shared: false };
+    files.streams[0].metadata = Some(of);
+    let clients = Clients::none();
+    let run_it = |cell: CellSpec| {
+        let mut quiet = Quiet { runs: 0, runs_max: TO_THE_END };
+        let spec = spec(vec![cell]);
+        run(&spec, &memory, &clients, Vec::new(), Before::default(), &mut quiet)
+    };
+    let error = run_it(files.clone()).expect_err("blocks only").to_string();
+    assert!(error.contains("create: ") && error.contains("dir:PATH"), "{error}");
+    files.streams[0].metadata = None;
+    let error = run_it(files).expect_err("an edited result").to_string();
+    assert!(error.contains("contradict"), "{error}");
 }

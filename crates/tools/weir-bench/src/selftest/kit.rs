@@ -27,7 +27,7 @@ const SEED: u64 = 11;
 /// Returns a stream of 4 KiB operations.
 pub(super) fn stream(read_pct: f64, access: Access) -> StreamSpec {
     let blocks = vec![BlockShare { bytes: BLOCK_BYTES, weight: 1 }];
-    StreamSpec { name: String::new(), access, blocks, read_pct, op: None, share: 1 }
+    StreamSpec { name: String::new(), access, blocks, read_pct, op: None, metadata: None, share: 1 }
 }
 
 /// Returns a closed loop with one worker that has `depth` operations in flight.

@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 
 use weir_initiator::{InitiatorError, Url};
 
-use super::TargetError;
+use super::error::TargetError;
 
 /// Default port of NBD (IANA).
 const NBD_PORT: u16 = 10809;

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use super::error::{TargetError, io_error};
 use super::file::{FileTarget, open_file};
-use super::{TargetError, io_error};
+use super::parts::file_name;
 use crate::spec::DatasetSpec;
 
 pub(super) fn open(path: &Path, dataset: &DatasetSpec) -> Result<FileTarget, TargetError> {
@@ -13,11 +14,11 @@ pub(super) fn open(path: &Path, dataset: &DatasetSpec) -> Result<FileTarget, Tar
     let mut all_direct = true;
     let mut files = Vec::new();
     for number in 0..dataset.files.max(1) {
-        let path = path.join(format!("weir-bench-{number:05}.dat"));
+        let path = path.join(file_name(number));
         let (file, direct) = open_file(&path, dataset.file_bytes)?;
         all_direct &= direct;
         files.push(file);
     }
     let address = path.display().to_string();
-    FileTarget::of(&address, files, Some(dataset.file_bytes), all_direct)
+    FileTarget::of(&address, files, Some(dataset.file_bytes), all_direct)?.with_tree(path)
 }

@@ -7,73 +7,31 @@
 //!   in the report states whether it does; a new file is as long as the dataset; files are never
 //!   truncated.
 
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
-use super::{Lane, Op, Target, TargetError, io_error, psync, uring};
+use super::error::{TargetError, io_error};
+use super::inline::InlineLane;
+use super::lane::{FileTree, Lane, Target};
+use super::parts::Files;
+use super::tree::Tree;
+use super::{psync, uring};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
-/// Maximum time without a completion, after which a file counts as lost, as for a server
-/// ([`super::ANSWER_LIMIT`]). The limit is not shorter in tests, because their disk may be slow.
-pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Block size that the program assumes if the file system reports none.
 const FILE_BLOCK_BYTES: u32 = 512;
-
-/// Open files that form the address space of one target.
-pub(super) struct Files {
-    /// The files in address order, each `part_bytes` long.
-    pub(super) files: Vec<Arc<File>>,
-    pub(super) part_bytes: u64,
-}
-
-impl Files {
-    /// Index of the file that holds the byte at `offset`, and the offset within that file.
-    pub(super) fn place(&self, offset: u64) -> (usize, u64) {
-        ((offset / self.part_bytes) as usize, offset % self.part_bytes)
-    }
-}
-
-/// Files that a lane wrote to since its last flush. A flush must cover all these files, because a
-/// flush of one file does not affect the other files.
-#[derive(Default)]
-pub(super) struct Unflushed(BTreeSet<usize>);
-
-impl Unflushed {
-    /// Records the file that a completed write or trim changed.
-    pub(super) fn note(&mut self, files: &Files, op: &Op) {
-        if matches!(op.kind, OpKind::Write | OpKind::Trim) {
-            self.0.insert(files.place(op.offset).0);
-        }
-    }
-
-    /// Returns the files that a flush must cover, and clears the set. Returns the first file if the
-    /// set is empty.
-    pub(super) fn take(&mut self) -> Vec<usize> {
-        if self.0.is_empty() { vec![0] } else { std::mem::take(&mut self.0).into_iter().collect() }
-    }
-}
-
-/// Returns an error if [`ANSWER_LIMIT`] has passed since `answered`, the time of the file's last
-/// completion.
-pub(super) fn check_limit(address: &str, answered: Instant) -> Result<(), TargetError> {
-    if answered.elapsed() < ANSWER_LIMIT {
-        return Ok(());
-    }
-    let (what, seconds) = ("any operation", ANSWER_LIMIT.as_secs());
-    Err(TargetError::NoAnswer { address: address.to_owned(), what, seconds })
-}
 
 pub(super) struct FileTarget {
     info: TargetInfo,
     files: Arc<Files>,
+    /// Directory of the files; `None` if the target is a single file or device.
+    tree: Option<Arc<Tree>>,
 }
 
 /// Opens a file or device of at least `bytes`; creates a missing file.
@@ -138,7 +96,62 @@ impl FileTarget {
             ..TargetInfo::default()
         };
         let files = Files { files: files.into_iter().map(Arc::new).collect(), part_bytes };
-        Ok(Self { info, files: Arc::new(files) })
+        Ok(Self { info, files: Arc::new(files), tree: None })
+    }
+
+    /// Adds metadata operations on the directory `path`, which contains the files of the target.
+    pub(super) fn with_tree(mut self, path: &Path) -> Result<Self, TargetError> {
+        self.tree = Some(Arc::new(Tree::open(path, Arc::clone(&self.files))?));
+        Ok(self)
+    }
+
+    /// Opens a lane. If `calls` is set, it executes metadata operations on this directory, with
+    /// this queue depth.
+    fn open_lane(
+        &self,
+        slots: usize,
+        buffer_bytes: usize,
+        calls: Option<(Arc<Tree>, usize)>,
+    ) -> Result<Box<dyn Lane>, TargetError> {
+        let (address, files) = (&self.info.address, Arc::clone(&self.files));
+        if uring::is_available() {
+            uring::lane(address, files, slots, buffer_bytes, calls)
+        } else {
+            let tree = calls.map(|(tree, _)| tree);
+            Ok(psync::lane(address, &files, tree.as_ref(), slots, buffer_bytes))
+        }
+    }
+
+    fn tree(&self) -> Result<&Arc<Tree>, TargetError> {
+        let no_files = || TargetError::NoFiles { address: self.info.address.clone() };
+        self.tree.as_ref().ok_or_else(no_files)
+    }
+}
+
+impl FileTree for FileTarget {
+    fn lane(
+        &self,
+        slots: usize,
+        depth: usize,
+        buffer_bytes: usize,
+    ) -> Result<Box<dyn Lane>, TargetError> {
+        let tree = Arc::clone(self.tree()?);
+        if depth > 1 {
+            return self.open_lane(slots, buffer_bytes, Some((tree, depth)));
+        }
+        Ok(Box::new(InlineLane::new(self.open_lane(slots, buffer_bytes, None)?, tree)))
+    }
+
+    fn make_directory(&self, path: &str) -> Result<(), TargetError> {
+        self.tree()?.make_directory(path)
+    }
+
+    fn remove_directory(&self, path: &str) -> Result<(), TargetError> {
+        self.tree()?.remove_directory(path)
+    }
+
+    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<bool, TargetError> {
+        self.tree()?.list(path, each)
     }
 }
 
@@ -157,19 +170,18 @@ impl Target for FileTarget {
     }
 
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
-        let files = Arc::clone(&self.files);
-        if uring::is_available() {
-            uring::lane(&self.info.address, files, slots, buffer_bytes)
-        } else {
-            Ok(psync::lane(&self.info.address, &files, slots, buffer_bytes))
-        }
+        self.open_lane(slots, buffer_bytes, None)
+    }
+
+    fn files(&self) -> Option<&dyn FileTree> {
+        self.tree.is_some().then_some(self)
     }
 
     fn op_bytes_max(&self, kind: OpKind) -> u64 {
         match kind {
             OpKind::Read | OpKind::Write | OpKind::Flush => u64::MAX,
             OpKind::Trim => u32::MAX.into(),
-            OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy => 0,
+            _ => 0,
         }
     }
 
@@ -181,24 +193,5 @@ impl Target for FileTarget {
                 .map_err(|error| io_error(path, "drop caches of")(error.into()))?;
         }
         Ok(true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn flush_covers_every_file_written_since_the_last_flush() {
-        let null = || Arc::new(File::open("/dev/null").expect("it is always there"));
-        let files = Files { files: vec![null(), null(), null()], part_bytes: 8192 };
-        let op = |kind, offset| Op { kind, offset, len_bytes: 4096, durable: false, source: 0 };
-        let mut unflushed = Unflushed::default();
-        unflushed.note(&files, &op(OpKind::Read, 0));
-        unflushed.note(&files, &op(OpKind::Write, 20_480));
-        unflushed.note(&files, &op(OpKind::Trim, 12_288));
-        unflushed.note(&files, &op(OpKind::Write, 8192));
-        assert_eq!(unflushed.take(), [1, 2]);
-        assert_eq!(unflushed.take(), [0], "nothing was written: still one operation");
     }
 }

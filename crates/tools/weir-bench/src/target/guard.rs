@@ -14,7 +14,9 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use weir_base::file_behind;
 
-use super::{Address, Done, Lane, Op, Target, TargetError, Wait};
+use super::address::Address;
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Target, Wait};
 use crate::content;
 use crate::spec::{DatasetSpec, OpKind};
 

@@ -20,7 +20,8 @@ use weir_initiator::{
 };
 
 use super::buffers::Buffers;
-use super::{ANSWER_LIMIT, Done, Lane, Op, Target, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{ANSWER_LIMIT, Done, Lane, Op, Target, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
@@ -347,6 +348,7 @@ impl Unit {
                 let list = cdb::copy_list(source, destination, blocks, block_bytes);
                 with_list(cdb::extended_copy, list)
             }
+            _ => return None,
         })
     }
 }

@@ -8,7 +8,8 @@ use std::time::Instant;
 use parking_lot::RwLock;
 
 use super::buffers::Buffers;
-use super::{Done, Lane, Op, Target, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Target, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
@@ -75,8 +76,8 @@ impl Target for Memory {
         Ok(Box::new(MemoryLane { memory: self.clone(), buffers, done: Vec::new() }))
     }
 
-    fn op_bytes_max(&self, _: OpKind) -> u64 {
-        u64::MAX
+    fn op_bytes_max(&self, kind: OpKind) -> u64 {
+        if kind.is_data() || kind == OpKind::Flush { u64::MAX } else { 0 }
     }
 }
 
@@ -131,6 +132,7 @@ impl Lane for MemoryLane {
                     bytes[offset + len / 2] ^= 1;
                 }
             }
+            _ => unreachable!("a run with an operation that its target has not is refused"),
         }
         let result = match action {
             _ if differs => Err(std::io::Error::other("it does not compare equal")),

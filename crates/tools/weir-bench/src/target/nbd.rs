@@ -26,7 +26,8 @@ use rustix::net::{
 
 use super::address::{Address, NbdAddress, Server};
 use super::buffers::Buffers;
-use super::{ANSWER_LIMIT, Done, Lane, Op, Target, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{ANSWER_LIMIT, Done, Lane, Op, Target, Wait};
 use crate::result::TargetInfo;
 use crate::spec::OpKind;
 
@@ -523,9 +524,7 @@ fn request(slot: usize, op: &Op) -> [u8; REQUEST_BYTES] {
         OpKind::Write => (1, if op.durable { COMMAND_FLAG_FUA } else { 0 }),
         OpKind::Flush => (3, 0),
         OpKind::Trim => (4, 0),
-        OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy => {
-            unreachable!("a run with an operation that its target has not is refused")
-        }
+        _ => unreachable!("a run with an operation that its target has not is refused"),
     };
     let mut request = [0; REQUEST_BYTES];
     request[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());

@@ -5,7 +5,8 @@
 use std::time::Instant;
 
 use super::buffers::Buffers;
-use super::{Done, Lane, Op, Target, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Target, Wait};
 use crate::result::TargetInfo;
 
 pub(super) struct Null {

@@ -11,18 +11,28 @@ use std::time::Instant;
 use rustix::io::{IoSlice, ReadWriteFlags};
 use weir_block::IoBuf;
 
-use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
-use super::{Done, Lane, Op, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Wait};
+use super::metadata::MetadataOp;
+use super::parts::{ANSWER_LIMIT, Files, Unflushed, check_limit};
+use super::tree::Tree;
 use crate::spec::OpKind;
 
-/// Work for a thread: an operation, the buffer of its slot and, for a flush, the indexes of the
-/// files to flush.
-type Work = (Op, IoBuf, Vec<usize>);
+/// Work for a thread: an operation and the buffer of its slot.
+type Work = (Task, IoBuf);
+
+/// Operation of a slot.
+enum Task {
+    /// Data operation and, for a flush, the indexes of the files to flush.
+    Data(Op, Vec<usize>),
+    Metadata(MetadataOp),
+}
 
 /// Completion that a thread reports to the lane.
 struct Answer {
     slot: usize,
-    op: Op,
+    /// Data operation; `None` for a metadata operation.
+    op: Option<Op>,
     buffer: IoBuf,
     result: Result<(), std::io::Error>,
     at: Instant,
@@ -44,17 +54,27 @@ struct PsyncLane {
 pub(super) fn lane(
     address: &str,
     files: &Arc<Files>,
+    tree: Option<&Arc<Tree>>,
     slots: usize,
     buffer_bytes: usize,
 ) -> Box<dyn Lane> {
     let (answer, answers) = channel();
     let threads = (0..slots).map(|slot| {
         let (work, works) = channel::<Work>();
-        let (files, answer) = (Arc::clone(files), answer.clone());
+        let (files, tree, answer) = (Arc::clone(files), tree.cloned(), answer.clone());
         // The thread ends when the lane drops its sender of the `works` channel.
         std::thread::spawn(move || {
-            for (op, mut buffer, written) in works {
-                let result = perform(&files, &op, &mut buffer, &written);
+            for (task, mut buffer) in works {
+                let (op, result) = match task {
+                    Task::Data(op, written) => {
+                        (Some(op), perform(&files, &op, &mut buffer, &written))
+                    }
+                    Task::Metadata(op) => {
+                        let unsupported = || Err(std::io::ErrorKind::Unsupported.into());
+                        let tree = tree.as_ref();
+                        (None, tree.map_or_else(unsupported, |tree| tree.perform(&op, &buffer)))
+                    }
+                };
                 let at = Instant::now();
                 if answer.send(Answer { slot, op, buffer, result, at }).is_err() {
                     return;
@@ -96,9 +116,7 @@ fn perform(
                 rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             Ok(rustix::fs::fallocate(file, flags, offset, u64::from(op.len_bytes))?)
         }
-        OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy => {
-            Err(std::io::ErrorKind::Unsupported.into())
-        }
+        _ => Err(std::io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -108,13 +126,12 @@ impl Lane for PsyncLane {
     }
 
     fn submit(&mut self, slot: usize, op: &Op) -> Result<(), TargetError> {
-        if self.buffers.iter().all(Option::is_some) {
-            self.answered = Instant::now();
-        }
-        let buffer = self.buffers[slot].take().expect("one operation per slot");
         let written = if op.kind == OpKind::Flush { self.unflushed.take() } else { Vec::new() };
-        let sent = self.threads[slot].send((*op, buffer, written));
-        sent.map_err(|_| self.lost())
+        self.send(slot, Task::Data(*op, written))
+    }
+
+    fn submit_metadata(&mut self, slot: usize, op: &MetadataOp) -> Result<(), TargetError> {
+        self.send(slot, Task::Metadata(*op))
     }
 
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
@@ -141,7 +158,7 @@ impl Lane for PsyncLane {
         }
         for Answer { slot, op, buffer, result, at } in first.into_iter().chain(more) {
             self.answered = Instant::now();
-            self.unflushed.note(&self.files, &op);
+            op.inspect(|op| self.unflushed.note(&self.files, op));
             self.buffers[slot] = Some(buffer);
             done.push(Done { slot, result, at });
         }
@@ -150,8 +167,61 @@ impl Lane for PsyncLane {
 }
 
 impl PsyncLane {
+    fn send(&mut self, slot: usize, task: Task) -> Result<(), TargetError> {
+        if self.buffers.iter().all(Option::is_some) {
+            self.answered = Instant::now();
+        }
+        let buffer = self.buffers[slot].take().expect("one operation per slot");
+        self.threads[slot].send((task, buffer)).map_err(|_| self.lost())
+    }
+
     fn lost(&self) -> TargetError {
         let source = std::io::Error::other("a thread of the generator ended");
         TargetError::Io { address: self.address.clone(), what: "wait for", source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::DatasetSpec;
+    use crate::target::metadata::{Directory, FileName, MetadataCall};
+
+    #[test]
+    fn threads_execute_data_and_metadata_operations() {
+        let path = tempfile::tempdir().unwrap();
+        let dataset = DatasetSpec { files: 1, file_bytes: 1 << 20 };
+        drop(crate::target::directory::open(path.path(), &dataset).unwrap());
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(path.path().join("weir-bench-00000.dat"))
+            .unwrap();
+        let files = Arc::new(Files { files: vec![Arc::new(file)], part_bytes: 1 << 20 });
+        let tree = Arc::new(Tree::open(path.path(), Arc::clone(&files)).unwrap());
+        tree.make_directory(&Directory::root(0)).unwrap();
+        let directory = Directory { client: 0, stream: 0, worker: None };
+        tree.make_directory(&directory.to_string()).unwrap();
+        let mut lane = lane("path", &files, Some(&tree), 4, 4096);
+        let file = |number| FileName { directory, worker: 0, number, renamed: false };
+        for slot in 0..3 {
+            lane.buffer(slot).fill(7);
+            let call = MetadataCall::Create { file: file(slot as u32), bytes: 100 };
+            lane.submit_metadata(slot, &MetadataOp { call, durable: true }).unwrap();
+        }
+        let (kind, offset, len_bytes, source) = (OpKind::Write, 0, 4096, 0);
+        lane.submit(3, &Op { kind, offset, len_bytes, durable: false, source }).unwrap();
+        let mut done = Vec::new();
+        while done.len() < 4 {
+            lane.reap(Wait::One, &mut done).unwrap();
+        }
+        assert!(done.iter().all(|done| done.result.is_ok()), "{done:?}");
+        let call = MetadataCall::List { directory, files: 3 };
+        lane.submit_metadata(0, &MetadataOp { call, durable: false }).unwrap();
+        done.clear();
+        lane.reap(Wait::One, &mut done).unwrap();
+        assert!(done[0].result.is_ok(), "{done:?}");
+        let written = std::fs::read(path.path().join(file(2).to_string())).unwrap();
+        assert_eq!(written, [7; 100]);
     }
 }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::buffers::Buffers;
-use super::{Done, Lane, Op, Target, TargetError, Wait};
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Target, Wait};
 use crate::result::TargetInfo;
 
 /// Time before a completion at which the lane stops sleeping and polls the clock instead, because a

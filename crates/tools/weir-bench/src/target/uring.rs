@@ -6,10 +6,10 @@
 //! - a new ring is disabled; the thread that first uses the ring enables it (any thread may);
 //! - the lane does not touch the buffer of a slot while an operation of the slot is in flight;
 //! - a short read or write continues where it stopped and counts as one operation;
+//! - the ring polls for the completions of `calls`, so that one wait covers all operations;
 //! - every wait has a limit: a lane without a completion within [`ANSWER_LIMIT`] is lost, and the
 //!   memory that its operations may still use is leaked;
-//! - files and buffers are registered with the ring, to save a look-up and pinning for every
-//!   operation. Buffers above `REGISTERED_BYTES_MAX` are not registered.
+//! - files are registered with the ring, and buffers up to `REGISTERED_BYTES_MAX` too.
 
 #![expect(unsafe_code, reason = "the kernel gets pointers into the lane's buffers")]
 
@@ -18,12 +18,16 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use io_uring::types::{Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
 use super::buffers::Buffers;
-use super::file::{ANSWER_LIMIT, Files, Unflushed, check_limit};
-use super::{Done, Lane, Op, TargetError, Wait};
+use super::calls::Calls;
+use super::error::TargetError;
+use super::lane::{Done, Lane, Op, Wait};
+use super::metadata::{MetadataCall, MetadataOp};
+use super::parts::{ANSWER_LIMIT, Files, Unflushed, check_limit};
+use super::tree::Tree;
 use crate::spec::OpKind;
 
 /// `RWF_DSYNC` of linux/fs.h: the write is on stable media when it completes.
@@ -31,6 +35,12 @@ const DSYNC: i32 = 0x2;
 /// Maximum total size of the registered buffers of a lane, which the kernel pins in memory; a lane
 /// with larger buffers registers none.
 const REGISTERED_BYTES_MAX: usize = 64 << 20;
+
+/// User data of the poll that completes when a metadata operation completes. No slot has this
+/// number.
+const POLL: u64 = u64::MAX;
+/// `POLLIN` of poll(2).
+const POLL_IN: u32 = 1;
 
 /// True if the kernel allows this process to use io_uring.
 pub(super) fn is_available() -> bool {
@@ -60,6 +70,10 @@ struct UringLane {
     unflushed: Unflushed,
     /// For each slot with a flush in flight: the files that the flush covers.
     flushing: Vec<Vec<usize>>,
+    /// Threads that execute metadata operations; `None` if the lane has none.
+    calls: Option<Calls>,
+    /// True if the ring polls the event descriptor of `calls`.
+    polls: bool,
     /// Number of slots with an operation in flight.
     busy: usize,
     /// Time of the last completion, or of the last submission to an idle lane.
@@ -75,6 +89,7 @@ pub(super) fn lane(
     files: Arc<Files>,
     slots: usize,
     buffer_bytes: usize,
+    calls: Option<(Arc<Tree>, usize)>,
 ) -> Result<Box<dyn Lane>, TargetError> {
     let failed = |source| {
         let address = address.to_owned();
@@ -87,6 +102,7 @@ pub(super) fn lane(
     // The memlock limit of the process may be too low to register the buffers; the kernel then pins
     // memory for each operation.
     let is_registered = register(&ring, &mut buffers).is_ok_and(|done| done);
+    let calls = calls.map(|(tree, depth)| Calls::new(tree, depth)).transpose().map_err(failed)?;
     Ok(Box::new(UringLane {
         ring,
         address: address.to_owned(),
@@ -96,6 +112,8 @@ pub(super) fn lane(
         under_way: vec![None; slots],
         unflushed: Unflushed::default(),
         flushing: vec![Vec::new(); slots],
+        calls,
+        polls: false,
         busy: 0,
         answered: Instant::now(),
         is_enabled: false,
@@ -156,9 +174,6 @@ impl UringLane {
                 opcode::Write::new(file, buffer, rest).offset(at).rw_flags(flags).build()
             }
             (OpKind::Flush, _) => unreachable!("returned above"),
-            (OpKind::WriteSame | OpKind::CompareAndWrite | OpKind::Copy, _) => {
-                unreachable!("a run with an operation that its target has not is refused")
-            }
             (OpKind::Trim, _) => {
                 let mode =
                     rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
@@ -167,24 +182,38 @@ impl UringLane {
                     .mode(mode.bits().cast_signed())
                     .build()
             }
+            _ => unreachable!("a run with an operation that its target has not is refused"),
         };
         entry.user_data(slot as u64)
     }
 
     fn push(&mut self, slot: usize, work: UnderWay) -> Result<(), TargetError> {
+        self.under_way[slot] = Some(work);
+        self.busy += 1;
+        let entry = self.entry(slot, work);
+        self.enqueue(&entry)
+    }
+
+    /// Polls the event descriptor of the metadata operations, if the ring does not poll it already.
+    fn poll_calls(&mut self) -> Result<(), TargetError> {
+        let Some(calls) = self.calls.as_ref().filter(|_| !self.polls) else { return Ok(()) };
+        let event = Fd(calls.event().as_raw_fd());
+        self.polls = true;
+        self.enqueue(&opcode::PollAdd::new(event, POLL_IN).build().user_data(POLL))
+    }
+
+    /// Adds an entry to the submission queue.
+    fn enqueue(&mut self, entry: &squeue::Entry) -> Result<(), TargetError> {
         if !self.is_enabled {
             let enabled = self.ring.submitter().register_enable_rings();
             enabled.map_err(|source| self.lost(source))?;
             self.is_enabled = true;
         }
-        self.under_way[slot] = Some(work);
-        self.busy += 1;
-        let entry = self.entry(slot, work);
         loop {
             // SAFETY: the buffer belongs to the slot, outlives the ring (declared before the
             // buffers), and is not handed out while `under_way` holds the slot's operation; `files`
-            // owns the descriptors.
-            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+            // owns the descriptors. A poll has no buffer, and `calls` owns its descriptor.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
             self.ring.submit().map_err(|source| self.lost(source))?;
@@ -236,6 +265,24 @@ impl Lane for UringLane {
         self.wait(Wait::No)
     }
 
+    fn submit_metadata(&mut self, slot: usize, op: &MetadataOp) -> Result<(), TargetError> {
+        assert!(self.under_way[slot].is_none(), "one operation per slot");
+        let data = match op.call {
+            MetadataCall::Create { bytes, .. } => self.buffers.of(slot)[..bytes as usize].to_vec(),
+            _ => Vec::new(),
+        };
+        if self.busy == 0 {
+            self.answered = Instant::now();
+        }
+        let sent = match &mut self.calls {
+            Some(calls) => calls.submit(slot, *op, data),
+            None => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        sent.map_err(|source| self.lost(source))?;
+        self.busy += 1;
+        self.poll_calls()
+    }
+
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError> {
         match wait {
             Wait::Until(until) if self.busy == 0 => {
@@ -255,6 +302,10 @@ impl Lane for UringLane {
             check_limit(&self.address, self.answered)?;
         }
         for (slot, result) in answers.drain(..) {
+            if slot as u64 == POLL {
+                self.polls = false;
+                continue;
+            }
             let work = self.under_way[slot].take().expect("the kernel answers once");
             self.busy -= 1;
             let UnderWay { op, done: done_before } = work;
@@ -278,6 +329,14 @@ impl Lane for UringLane {
             done.push(Done { slot, result, at });
         }
         self.answers = answers;
+        if let Some(calls) = self.calls.as_mut().filter(|calls| calls.in_flight() > 0) {
+            let before = done.len();
+            calls.take(done);
+            self.busy -= done.len() - before;
+            if calls.in_flight() > 0 {
+                self.poll_calls()?;
+            }
+        }
         Ok(())
     }
 }

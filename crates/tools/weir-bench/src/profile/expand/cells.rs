@@ -12,13 +12,15 @@ use toml::Spanned;
 use weir_base::size::Human;
 
 use crate::spec::{
-    Access, BlockShare, CacheState, CellSpec, LoadSpec, Requirement, SearchSpec, StreamSpec,
+    Access, BlockShare, CacheState, CellSpec, LoadSpec, MetadataSpec, OpKind, Requirement,
+    SearchSpec, StreamSpec,
 };
 
 use super::super::Options;
 use super::super::error::{ProfileError, Source};
 use super::super::format::{Dataset, Engine, Pattern, Profile, Share, Test, Where};
 use super::super::quantity::Size;
+use super::metadata::{self, Asked};
 use super::{load, scale};
 
 const RUNS: u32 = 3;
@@ -42,6 +44,7 @@ pub(super) fn cells(
         }
     }
     cells.extend(plan.curve()?);
+    assume.extend(metadata::describe(cells.iter().flat_map(|cell| &cell.streams)));
     for cell in &mut cells {
         scale::cell(cell, options.scale_of_file(), profile.reference.is_some());
     }
@@ -73,6 +76,7 @@ impl Plan<'_> {
                     let word = word(*pattern);
                     let name = format!("{word} {} read {read_pct}%", Human(bytes));
                     let stream = self.stream("", *pattern, &one(block), read_pct, 1)?;
+                    let stream = StreamSpec { metadata: self.of_mix()?, ..stream };
                     cells.push(self.cell(name, word, vec![stream], load));
                 }
             }
@@ -84,6 +88,9 @@ impl Plan<'_> {
         let streams = self.streams(test)?;
         let iops = self.require.and_then(|require| require.iops);
         let loads = load::of_test(self.source, test, self.profile.load.as_ref(), iops)?;
+        for (_, load) in &loads {
+            metadata::check_renames(self.source, &test.span(), &streams, load)?;
+        }
         let test = test.get_ref();
         let search = match (&test.search, self.require) {
             (None, _) => None,
@@ -126,13 +133,30 @@ impl Plan<'_> {
         let (place, test) = (test.span(), test.get_ref());
         let refuse =
             |what: &str, action: &str| Err(self.source.contradiction(&place, what, action));
-        if test.size.is_some() || test.files.is_some() {
-            let what = "only the bonnie engine uses `size` and `files`";
-            return refuse(what, "leave them out, or add `engine = \"bonnie\"`");
+        if test.size.is_some() {
+            let what = "only the bonnie engine uses `size`";
+            return refuse(what, "leave it out, or add `engine = \"bonnie\"`");
         }
         // A test with `op` has no reads, so it needs no `read_pct`.
         let op = test.op.as_ref().map(|op| op.get_ref().kind());
         let read_pct = test.read_pct.as_ref().map(|pct| *pct.get_ref());
+        let metadata = self.metadata(&Asked {
+            place: place.clone(),
+            op,
+            files: test.files,
+            file_size: test.file_size.as_ref(),
+            directory: test.directory,
+            metadata_pct: test.metadata_pct.as_ref(),
+        })?;
+        let has_blocks = test.block.is_some() || test.blocks.is_some();
+        if let Some(op) = op.filter(|op| op.is_of_files()) {
+            if has_blocks {
+                let what = "an operation on files has no block size";
+                return refuse(what, "leave `block` out; `file_size` is the size");
+            }
+            let stream = self.stream("", test.pattern.unwrap_or(Pattern::Seq), &[], 0.0, 1)?;
+            return Ok(vec![StreamSpec { op: Some(op), metadata, ..stream }]);
+        }
         match (test.pattern, read_pct.or(op.map(|_| 0.0))) {
             (Some(pattern), Some(read_pct)) => {
                 let blocks = match (&test.block, &test.blocks) {
@@ -141,30 +165,55 @@ impl Plan<'_> {
                     (None, None) => return refuse("no block size is given", "add `block`"),
                 };
                 let stream = self.stream("", pattern, &blocks, read_pct, 1)?;
-                Ok(vec![StreamSpec { op, ..stream }])
+                Ok(vec![StreamSpec { op, metadata, ..stream }])
             }
-            (None, None) if test.block.is_none() && test.blocks.is_none() => {
+            (None, None) if !has_blocks && test.metadata_pct.is_none() => {
                 if self.profile.stream.is_empty() {
                     let what = format!("test {:?} has no operation", test.name);
                     return refuse(&what, "add `pattern`, `block` and `read_pct`, or streams");
                 }
-                let stream = |stream: &Spanned<super::super::format::Stream>| {
-                    let stream = stream.get_ref();
-                    let set = stream.blocks.as_ref().map(|set| shares(set));
-                    let blocks = stream.block.as_ref().map(one).or(set).unwrap_or_default();
-                    let read_pct = stream.read_pct.as_ref().map_or(0.0, |pct| *pct.get_ref());
-                    let op = stream.op.as_ref().map(|op| op.get_ref().kind());
-                    let (name, pattern) = (&stream.name, stream.pattern);
-                    let spec = self.stream(name, pattern, &blocks, read_pct, stream.share)?;
-                    Ok(StreamSpec { op, ..spec })
-                };
-                self.profile.stream.iter().map(stream).collect()
+                self.profile.stream.iter().map(|stream| self.of_profile(stream)).collect()
             }
             _ => refuse(
                 "one of `pattern`, `block` and `read_pct` (or `op`) is missing",
                 "give all three, or none to use the streams of the profile",
             ),
         }
+    }
+
+    /// Stream of the profile, which all tests without an operation use.
+    fn of_profile(
+        &self,
+        stream: &Spanned<super::super::format::Stream>,
+    ) -> Result<StreamSpec, ProfileError> {
+        let (place, stream) = (stream.span(), stream.get_ref());
+        let set = stream.blocks.as_ref().map(|set| shares(set));
+        let blocks = stream.block.as_ref().map(one).or(set).unwrap_or_default();
+        let read_pct = stream.read_pct.as_ref().map_or(0.0, |pct| *pct.get_ref());
+        let op = stream.op.as_ref().map(|op| op.get_ref().kind());
+        let metadata = self.metadata(&Asked {
+            place,
+            op,
+            files: stream.files,
+            file_size: stream.file_size.as_ref(),
+            directory: stream.directory,
+            metadata_pct: stream.metadata_pct.as_ref(),
+        })?;
+        let (name, pattern) = (&stream.name, stream.pattern.unwrap_or(Pattern::Seq));
+        let spec = self.stream(name, pattern, &blocks, read_pct, stream.share)?;
+        Ok(StreamSpec { op, metadata, ..spec })
+    }
+
+    fn metadata(&self, asked: &Asked<'_>) -> Result<Option<MetadataSpec>, ProfileError> {
+        let mix = self.profile.mix.as_ref().map(Spanned::get_ref);
+        metadata::of_stream(self.source, asked, mix, self.options.protocol)
+    }
+
+    /// Metadata operations of a stream for which only the mix of the profile gives any.
+    fn of_mix(&self) -> Result<Option<MetadataSpec>, ProfileError> {
+        let place = self.profile.dataset.span();
+        let (op, files, file_size, directory, metadata_pct) = (None, None, None, None, None);
+        self.metadata(&Asked { place, op, files, file_size, directory, metadata_pct })
     }
 
     fn curve(&self) -> Result<Vec<CellSpec>, ProfileError> {
@@ -178,6 +227,7 @@ impl Plan<'_> {
             let bytes = curve.block.get_ref().0;
             let name = format!("curve {} {} read {read_pct}%", word(pattern), Human(bytes));
             let stream = self.stream("", pattern, &one(&curve.block), read_pct, 1)?;
+            let stream = StreamSpec { metadata: self.of_mix()?, ..stream };
             let mut cell = self.cell(name, "curve", vec![stream], load);
             cell.duration_ms = curve.burst.0;
             cell.warmup_ms = 0;
@@ -208,13 +258,20 @@ impl Plan<'_> {
         let chosen = self.options.variant.as_ref();
         let variant = self.profile.variant.iter().find(|known| Some(&known.name) == chosen);
         let verify = phases.verify.as_ref();
+        let ends_with_files =
+            streams.iter().any(|stream| stream.op.is_some_and(OpKind::ends_with_files));
+        let warmup_ms = match warmup {
+            // A warm-up would use up the files of the run.
+            _ if ends_with_files => 0,
+            given => given.map_or(WARMUP_MS, |time| time.0),
+        };
         CellSpec {
             name,
             table: table.to_owned(),
             variant: self.options.variant.clone(),
             streams,
             load,
-            warmup_ms: warmup.map_or(WARMUP_MS, |time| time.0),
+            warmup_ms,
             duration_ms: duration.map_or(DURATION_MS, |time| time.0),
             worker_bytes: None,
             runs: measure.and_then(|measure| measure.runs).unwrap_or(RUNS),
@@ -239,7 +296,7 @@ impl Plan<'_> {
             Pattern::Random => self.random()?,
         };
         let (name, blocks) = (name.to_owned(), blocks.to_vec());
-        Ok(StreamSpec { name, access, blocks, read_pct, op: None, share })
+        Ok(StreamSpec { name, access, blocks, read_pct, op: None, metadata: None, share })
     }
 
     /// Address distribution of random operations, as the `dataset` table of the profile defines it.

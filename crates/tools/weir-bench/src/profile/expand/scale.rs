@@ -5,7 +5,7 @@
 //! Invariant: a scale never makes a run longer or a dataset larger, with one exception: each cell
 //! of a published profile, other than a search, runs 5 s at smoke scale and 60 s at standard scale.
 
-use crate::spec::{BonnieSize, BonnieSpec, CellSpec, DatasetSpec, Scale};
+use crate::spec::{BonnieSize, BonnieSpec, CellSpec, DatasetSpec, MetadataSpec, Scale};
 
 /// Maximum length of a cell's run in milliseconds, because the largest profile has more than 50
 /// cells and a smoke run must end within minutes.
@@ -18,6 +18,8 @@ const SMOKE_BYTES: u64 = 256 << 20;
 /// Maximum size of the large file of the bonnie test, in bytes.
 const SMOKE_FILE_BYTES: u64 = 64 << 20;
 const SMOKE_FILES: u32 = 256;
+/// Maximum number of files of each worker for an operation on files.
+const SMOKE_WORKER_FILES: u32 = 1_000;
 const STANDARD_CELL_MS: u64 = 60_000;
 const STANDARD_WARMUP_MS: u64 = 10_000;
 const STANDARD_BYTES: u64 = 8 << 30;
@@ -72,6 +74,11 @@ pub(in crate::profile) fn cell(cell: &mut CellSpec, scale: Scale, published: boo
             }
             cell.warmup_ms = cell.warmup_ms.min(SMOKE_WARMUP_MS);
             cell.runs = 1;
+            for stream in &mut cell.streams {
+                if let Some(MetadataSpec::Files { files, .. }) = &mut stream.metadata {
+                    *files = (*files).min(SMOKE_WORKER_FILES);
+                }
+            }
         }
         Scale::Standard => {
             let minute = published && !search;

@@ -111,6 +111,9 @@ impl<'a> Kind<'a> {
         let pure = |stream: &StreamSpec, pct: f64| {
             stream.op.is_none() && (stream.read_pct - pct).abs() < f64::EPSILON
         };
+        if cell.streams.iter().any(StreamSpec::needs_files) {
+            return Err("metadata operations");
+        }
         match cell.streams.as_slice() {
             [one] if one.op.is_none_or(|op| op == OpKind::Trim) => Ok(Self::Same(one)),
             [_] => Err("operations that fio does not support"),

@@ -109,6 +109,7 @@ pub(super) fn streams(
             blocks: sizes.blocks,
             read_pct: if direction == READS { 100.0 } else { 0.0 },
             op: (direction == TRIMS).then_some(OpKind::Trim),
+            metadata: None,
             share: 1,
         })
     };

@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use super::{chip, figure};
 use crate::report::{ReportError, plots};
-use crate::result::{CellResult, CellRun, CurvePoint, Verification};
+use crate::result::{CellResult, CellRun, CurvePoint, FilesCheck, Verification};
 use crate::summary::{CellSummary, LatencySummary, RunFigures};
 use crate::verdict::{JudgedCell, JudgedRun};
 use crate::words;
@@ -40,6 +40,7 @@ fn of_cell(index: usize, cell: &CellResult, judged: &JudgedCell) -> Result<Marku
         @if !cell.points.is_empty() { (points(&cell.points, verdict)) }
         (clients(cell, verdict))
         @if let Some(verified) = &cell.verified { (verification(verified)) }
+        (files(cell))
         @if charts.is_empty() {
             p.note { "Fewer than ten points: the tables show all of them." }
         }
@@ -67,9 +68,13 @@ fn settings(cell: &CellResult) -> String {
         format!("warm-up {}", words::duration(spec.warmup_ms)),
         format!("caches: {}", words::cache(spec.cache)),
     ];
+    parts.extend(words::metadata(spec));
     parts.extend(spec.variant.as_ref().map(|variant| format!("variant {variant}")));
     parts.join("; ")
 }
+
+/// Maximum number of files that a section names.
+const EXAMPLES_MAX: usize = 8;
 
 const FIGURE_HEADS: [&str; 13] = [
     "IOPS",
@@ -137,6 +142,9 @@ fn runs(cell: &CellResult, summary: &CellSummary, verdict: &str) -> Markup {
     if summary.runs > 1 {
         rows.push(("median, merged latencies".to_owned(), merged(cell, summary)));
     }
+    if summary.metadata_latency.count > 0 {
+        rows.push(("metadata operations".to_owned(), metadata(summary)));
+    }
     html! {
         (table("run", &rows, verdict))
         p.note {
@@ -165,6 +173,28 @@ fn merged(cell: &CellResult, summary: &CellSummary) -> Vec<String> {
         summary.errors.to_string(),
     ]);
     fields
+}
+
+/// Figures of the metadata operations of a mix, over all runs.
+fn metadata(summary: &CellSummary) -> Vec<String> {
+    let mut fields = vec![words::number(summary.metadata_iops.median), "-".to_owned()];
+    fields.extend(latencies(&summary.metadata_latency));
+    fields.resize(FIGURE_HEADS.len(), String::new());
+    fields
+}
+
+/// Formats the check of the files that the runs of a cell created, renamed and removed.
+fn files(cell: &CellResult) -> Markup {
+    let mut all = FilesCheck::default();
+    let checks = cell.measured().filter_map(|run| run.files.clone());
+    let count = checks.map(|check| all.add(check)).count();
+    html! { @if count > 0 {
+        p.note {
+            "The directories listed " (all.listed) " files after the runs; " (all.missing)
+            " were missing, and " (all.unexpected) " were listed after their removal or rename."
+        }
+        @for example in all.examples.iter().take(EXAMPLES_MAX) { p.warn { (example) } }
+    } }
 }
 
 fn points(points: &[CurvePoint], verdict: &str) -> Markup {

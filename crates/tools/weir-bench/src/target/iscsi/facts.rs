@@ -84,7 +84,7 @@ impl Unit {
                 blocks => blocks.into(),
             },
             OpKind::Copy => self.copy_blocks_max.unwrap_or(0),
-            OpKind::Trim | OpKind::WriteSame | OpKind::CompareAndWrite => 0,
+            _ => 0,
         };
         blocks.saturating_mul(self.capacity.block_bytes.into())
     }
