@@ -30,7 +30,7 @@ pub use io::outgoing::{Outgoing, SendBuf};
 pub use io::signal::Signal;
 pub use io::socket::{CutOff, Socket, Watch, shut};
 pub use io::tls::TlsSocket;
-pub use listen::allow::{AllowList, LiveAllowList};
+pub use listen::allow::{AllowList, LiveAllowList, Network};
 pub use listen::listener::{Address, Clients, Listener, Peer};
 pub use listen::socket_file::{SocketFile, bind as bind_unix};
 pub use server::serve::{ServerHandle, serve};

@@ -59,6 +59,11 @@ impl Filesystem {
         self.layout.record_size
     }
 
+    /// Current time of the filesystem.
+    pub fn time(&self) -> TimeStamp {
+        (self.now)()
+    }
+
     /// Number of inodes in memory.
     pub fn inodes_in_memory(&self) -> usize {
         self.inodes.count()

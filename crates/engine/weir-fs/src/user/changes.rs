@@ -13,7 +13,7 @@ use crate::filesystem::attributes::{Attributes, SetAttributes};
 use crate::filesystem::content::WRITE_BYTES_MAX;
 use crate::filesystem::create::{NewInode, NewKind};
 use crate::filesystem::names::RenameMode;
-use crate::filesystem::set_id::with_permissions;
+use crate::filesystem::set_id::{S_ISGID, with_permissions};
 use crate::filesystem::state::Filesystem;
 use crate::filesystem::xattrs::XattrMode;
 use crate::rights::{Access, Credentials};
@@ -209,7 +209,8 @@ impl Filesystem {
     }
 
     /// Sets or removes the access ACL or the default ACL of an inode, in the layout of Linux
-    /// ([`Self::set_xattr`]).
+    /// ([`Self::set_xattr`]). A new access ACL by a user outside of the group clears the
+    /// set-group-id bit.
     ///
     /// # Durability
     /// None until a sync.
@@ -223,6 +224,14 @@ impl Filesystem {
         inode: InodeRef,
         (is_default, acl): (bool, Option<&[u8]>),
     ) -> Result<Attributes, FsError> {
+        let found = self.attributes_of(inode).await?;
+        let is_member = user.is_privileged || user.is_in(found.gid);
+        if !is_default && !is_member && found.permissions & S_ISGID != 0 {
+            // Before the ACL, so that no crash leaves the new ACL with the bit.
+            let permissions = Some(found.permissions & !S_ISGID);
+            let changes = SetAttributes { permissions, ..SetAttributes::default() };
+            self.set_attributes_for(user, inode, (&changes, false), &|_| true).await?;
+        }
         let named = [inode];
         let call = Call::new(user, &named);
         let name = if is_default { DEFAULT_ACL } else { ACCESS_ACL };

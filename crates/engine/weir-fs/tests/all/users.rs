@@ -261,6 +261,22 @@ fn acl_decides_what_access_promises_and_what_operations_do() {
 }
 
 #[test]
+fn acl_of_an_owner_outside_of_the_group_clears_the_set_group_id_bit() {
+    let pool = Pool::new(DISK_BYTES);
+    let files = &pool.files;
+    let entries = [(AclTag::Owner, 7), (AclTag::OwningGroup, 5), (AclTag::Other, 5)];
+    let entries = entries.map(|(tag, permissions)| AclEntry { tag, permissions });
+    let acl = Acl::new(entries.to_vec()).unwrap().encode();
+    for (gid, expected) in [(2, 0o2755), (9, 0o755)] {
+        let new = NewInode { permissions: 0o2755, gid, ..FILE };
+        let file = create(&pool, ROOT, &format!("f{gid}"), &new);
+        let set = pool.run(files.set_acl_for(&OWNER, file, (false, Some(&acl)))).unwrap();
+        assert_eq!(set.permissions, expected);
+    }
+    pool.check();
+}
+
+#[test]
 fn lookup_needs_the_right_to_search_and_list_the_right_to_read() {
     let pool = Pool::new(DISK_BYTES);
     let files = &pool.files;

@@ -41,7 +41,7 @@ impl LiveAllowList {
 
 /// A network: an IP address with a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
+pub struct Network {
     address: IpAddr,
     bits: u8,
 }
@@ -101,7 +101,14 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    fn contains(&self, address: IpAddr) -> bool {
+    /// Length of the prefix in bits.
+    pub const fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// True if an address is in the network. An IPv6 address that maps an IPv4 address must be in
+    /// its canonical form.
+    pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let differs = u32::from(own) ^ u32::from(other);

@@ -1,0 +1,43 @@
+//! Limits of the server.
+//!
+//! Invariant: the comment of each limit contains its reason.
+
+use std::time::Duration;
+
+/// Maximum number of calls of one connection that run at the same time. Linux has at most 64 (the
+/// default of `sunrpc.tcp_slot_table_entries` at the start), and further calls wait in the socket.
+pub const CALLS_OF_CONNECTION_MAX: usize = 64;
+
+/// Number of replies to changing calls that the server remembers for each connection. A client that
+/// loses a connection repeats only calls that were in flight.
+pub const REPLIES_OF_CONNECTION_MAX: usize = CALLS_OF_CONNECTION_MAX;
+
+/// Time for which the server remembers the replies of a closed connection. A client connects again
+/// within a minute.
+pub const REPLIES_KEPT: Duration = Duration::from_mins(2);
+
+/// Maximum number of closed connections whose replies the server remembers. The server forgets the
+/// connection that closed first. With 1,024 open connections and about 400 bytes for each reply,
+/// all remembered replies take at most 33 MiB.
+pub const CLOSED_CONNECTIONS_MAX: usize = 256;
+
+/// Maximum length of a remembered reply. The longest reply to a changing call, of RENAME or CREATE,
+/// has about 300 bytes; the server does not remember a longer one.
+pub const REPLY_BYTES_MAX: usize = 512;
+
+/// Maximum number of bytes of one READ or WRITE: the largest write of weir-fs, and the largest
+/// transfer of Linux clients.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// Preferred length of a list of a directory (RFC 1813 section 3.3.19, dtpref).
+pub const DIRECTORY_BYTES_PREFERRED: u32 = 64 << 10;
+
+/// Maximum length of a list of a directory. It limits the memory of a reply.
+pub const DIRECTORY_BYTES_MAX: u32 = 1 << 20;
+
+/// Maximum number of entries of one list, so that a client cannot keep a thread busy with one call.
+pub const ENTRIES_MAX: usize = 4096;
+
+/// Maximum number of entries of the list of mounts. The list is only for people, so the server
+/// forgets the oldest entry.
+pub const MOUNTS_MAX: usize = 4096;

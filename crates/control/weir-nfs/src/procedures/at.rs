@@ -1,0 +1,90 @@
+//! The inode that a call is about, the share and the user.
+//!
+//! Invariant: a reply has the attributes that the server knows, also if the call fails.
+
+use std::sync::Arc;
+
+use weir_base::ObjectId;
+use weir_fs::{Attributes, BeforeAfter, Filesystem, FsError, InodeRef};
+use weir_nfs_wire::nfs3::{Fattr3, FileHandle, Nfs3Result, Nfsstat3, PostOpAttr, WccData};
+use weir_oncrpc::{Encoder, Failed, Opaque, Xdr};
+
+use crate::attributes::{fattr, wcc};
+use crate::handle::{Handle, HandleKey};
+use crate::share::{Identity, Share};
+use crate::status::status;
+
+/// The place of a call: an inode of a share, and the user of the call.
+pub(crate) struct At<'s> {
+    pub(crate) share: Arc<Share>,
+    pub(crate) inode: InodeRef,
+    pub(crate) user: Identity,
+    pub(crate) key: &'s HandleKey,
+}
+
+impl At<'_> {
+    pub(crate) fn files(&self) -> &Filesystem {
+        &self.share.files
+    }
+
+    /// True if the inode is the directory that clients mount.
+    pub(crate) fn is_root(&self) -> bool {
+        self.inode == self.share.root
+    }
+
+    pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr3 {
+        fattr(attributes, self.share.fsid)
+    }
+
+    pub(crate) fn wcc(&self, change: &BeforeAfter) -> WccData {
+        wcc(change, self.share.fsid)
+    }
+
+    /// Handle of an inode of this share.
+    pub(crate) fn handle(&self, inode: InodeRef) -> [u8; Handle::BYTES] {
+        let Share { id, fsid, .. } = *self.share;
+        self.key.encode(&Handle { share: id, fsid, inode, snapshot: 0 })
+    }
+
+    /// Attributes of the inode of the call, for the reply of a failed call.
+    pub(crate) async fn known(&self) -> PostOpAttr {
+        let attributes = self.files().attributes_of(self.inode).await;
+        attributes.ok().map(|attributes| self.fattr(&attributes))
+    }
+
+    /// As [`Self::known`], for a failed change.
+    pub(crate) async fn known_wcc(&self) -> WccData {
+        WccData { before: None, after: self.known().await }
+    }
+
+    /// Makes a change of names or attributes durable, unless the share says that a crash may lose
+    /// it (RFC 1813 section 4.8).
+    ///
+    /// # Errors
+    /// The pool is suspended.
+    pub(crate) async fn make_durable(&self, number: ObjectId) -> Result<(), FsError> {
+        if self.share.is_sync { self.files().sync(number).await } else { Ok(()) }
+    }
+}
+
+/// A handle for a reply.
+pub(crate) fn as_handle(bytes: &[u8; Handle::BYTES]) -> FileHandle<'_> {
+    Opaque::new(bytes).expect("handles have 48 bytes")
+}
+
+/// Appends a successful result.
+pub(crate) fn put<'a>(out: &mut Encoder<'_>, result: &impl Xdr<'a>) {
+    out.u32(0);
+    result.encode(out);
+}
+
+/// Appends a failed result.
+pub(crate) fn put_error<'a>(out: &mut Encoder<'_>, error: &FsError, info: impl Xdr<'a>) {
+    put_status(out, status(error), info);
+}
+
+/// Appends a result that failed with a status.
+pub(crate) fn put_status<'a>(out: &mut Encoder<'_>, status: Nfsstat3, info: impl Xdr<'a>) {
+    let failed: Nfs3Result<(), _> = Err(Failed { status, info });
+    failed.encode(out);
+}

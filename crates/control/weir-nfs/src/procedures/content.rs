@@ -1,0 +1,149 @@
+//! GETATTR, SETATTR, ACCESS, READLINK, READ, WRITE, COMMIT.
+//!
+//! Spec: RFC 1813 sections 3.3.1, 3.3.2, 3.3.4 to 3.3.7 and 3.3.21.
+//!
+//! Invariant: data is acknowledged as stable only after a sync.
+
+use weir_format::files::{FileType, TimeStamp};
+use weir_fs::{Allowed, FsError};
+use weir_nfs_wire::nfs3::{
+    AccessArgs, AccessResok, CommitArgs, CommitResok, GetattrResok, Nfsstat3, Nfstime3, ReadArgs,
+    ReadResok, ReadlinkResok, SetattrArgs, StableHow, WriteArgs, WriteResok, access,
+};
+use weir_oncrpc::{Encoder, Opaque, Xdr};
+
+use crate::attributes::set_attributes;
+use crate::limits::TRANSFER_BYTES_MAX;
+use crate::procedures::at::{At, put, put_error, put_status};
+
+pub(super) async fn getattr(at: &At<'_>, out: &mut Encoder<'_>) {
+    match at.files().attributes_of(at.inode).await {
+        Ok(attributes) => put(out, &GetattrResok { attributes: at.fattr(&attributes) }),
+        Err(error) => put_error(out, &error, ()),
+    }
+}
+
+pub(super) async fn setattr(at: &At<'_>, args: &SetattrArgs<'_>, out: &mut Encoder<'_>) {
+    let requested = set_attributes(&args.new_attributes, at.files().time());
+    let Some((changes, sets_now)) = requested else {
+        return put_status(out, Nfsstat3::Inval, at.known_wcc().await);
+    };
+    let is_expected = |ctime: TimeStamp| {
+        let now = Nfstime3::saturating_from(ctime.seconds, ctime.nanos);
+        args.guard.is_none_or(|guard| guard == now)
+    };
+    let user = at.user.credentials();
+    let set = at.files().set_attributes_for(&user, at.inode, (&changes, sets_now), &is_expected);
+    let done = match set.await {
+        Ok(change) => at.make_durable(at.inode.number).await.map(|()| change),
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(change) => put(out, &at.wcc(&change)),
+        Err(error) => put_error(out, &error, at.known_wcc().await),
+    }
+}
+
+pub(super) async fn access(at: &At<'_>, args: &AccessArgs<'_>, out: &mut Encoder<'_>) {
+    let (attributes, allowed) = match at.files().allowed(&at.user.credentials(), at.inode).await {
+        Ok(found) => found,
+        Err(error) => return put_error(out, &error, at.known().await),
+    };
+    let Allowed { reads, looks_up, modifies, extends, deletes, executes } = allowed;
+    let changes = at.user.writes;
+    let bits = [
+        (reads, access::READ),
+        (looks_up, access::LOOKUP),
+        (modifies && changes, access::MODIFY),
+        (extends && changes, access::EXTEND),
+        (deletes && changes, access::DELETE),
+        (executes, access::EXECUTE),
+    ];
+    let granted = bits.iter().filter(|(is_allowed, _)| *is_allowed);
+    let access = granted.fold(0, |granted, (_, bit)| granted | bit) & args.access;
+    put(out, &AccessResok { attributes: Some(at.fattr(&attributes)), access });
+}
+
+pub(super) async fn readlink(at: &At<'_>, out: &mut Encoder<'_>) {
+    match at.files().read_link_of(at.inode).await {
+        Ok((target, attributes)) => {
+            let attributes = Some(at.fattr(&attributes));
+            match Opaque::new(&target) {
+                Ok(target) => put(out, &ReadlinkResok { attributes, target }),
+                Err(_) => put_status(out, Nfsstat3::Serverfault, attributes),
+            }
+        }
+        Err(error) => put_error(out, &error, at.known().await),
+    }
+}
+
+pub(super) async fn read(at: &At<'_>, args: &ReadArgs<'_>, out: &mut Encoder<'_>) {
+    let bytes = args.count.min(TRANSFER_BYTES_MAX) as usize;
+    let user = at.user.credentials();
+    match at.files().read_for(&user, at.inode, (args.offset, bytes)).await {
+        Ok((data, attributes)) => {
+            let end = args.offset.saturating_add(data.len() as u64);
+            let data = Opaque::new(&data).expect("a read returns at most the count of the call");
+            put(
+                out,
+                &ReadResok {
+                    attributes: Some(at.fattr(&attributes)),
+                    count: data.bytes().len() as u32,
+                    eof: end >= attributes.size,
+                    data,
+                },
+            );
+        }
+        Err(error) => put_error_of_data(&error, at.known().await, out),
+    }
+}
+
+pub(super) async fn write(at: &At<'_>, args: &WriteArgs<'_>, out: &mut Encoder<'_>) {
+    // RFC 1813 section 3.3.7 lets the server write fewer bytes than the client sent.
+    let count = args.data.bytes().len().min(args.count as usize).min(TRANSFER_BYTES_MAX as usize);
+    let data = args.data.bytes().get(..count).unwrap_or_default();
+    let user = at.user.credentials();
+    let written = match at.files().write_for(&user, at.inode, (args.offset, data)).await {
+        Ok(change) if args.stable != StableHow::Unstable => {
+            at.files().sync(at.inode.number).await.map(|()| (change, StableHow::FileSync))
+        }
+        written => written.map(|change| (change, StableHow::Unstable)),
+    };
+    match written {
+        Ok((change, committed)) => put(
+            out,
+            &WriteResok {
+                wcc: at.wcc(&change),
+                count: count as u32,
+                committed,
+                verifier: at.share.verifier,
+            },
+        ),
+        Err(error) => put_error_of_data(&error, at.known_wcc().await, out),
+    }
+}
+
+/// Appends the error of a READ or WRITE: NFS3ERR_INVAL for an inode that is no file (RFC 1813
+/// section 3.3.6).
+fn put_error_of_data<'a>(error: &FsError, info: impl Xdr<'a>, out: &mut Encoder<'_>) {
+    match error {
+        FsError::IsDirectory => put_status(out, Nfsstat3::Inval, info),
+        error => put_error(out, error, info),
+    }
+}
+
+pub(super) async fn commit(at: &At<'_>, _args: &CommitArgs<'_>, out: &mut Encoder<'_>) {
+    // All data of the file becomes durable, which includes the range of the call.
+    let committed = match at.files().attributes_of(at.inode).await {
+        Ok(attributes) if attributes.file_type == FileType::Regular => {
+            at.files().sync(at.inode.number).await
+        }
+        Ok(_) => Err(FsError::Invalid("not a file")),
+        Err(error) => Err(error),
+    };
+    let wcc = at.known_wcc().await;
+    match committed {
+        Ok(()) => put(out, &CommitResok { wcc, verifier: at.share.verifier }),
+        Err(error) => put_error(out, &error, wcc),
+    }
+}

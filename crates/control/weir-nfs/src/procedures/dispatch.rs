@@ -1,0 +1,166 @@
+//! Runs the procedure of a call.
+//!
+//! Invariant: the rights of the client on the share are checked before the procedure runs.
+
+use std::net::SocketAddr;
+
+use weir_fs::InodeRef;
+use weir_nfs_wire::Effect;
+use weir_nfs_wire::nfs3::{
+    Args, FileHandle, LinkWcc, Nfsstat3, PostOpAttr, Procedure, RenameWcc, WccData,
+};
+use weir_oncrpc::Encoder;
+use weir_oncrpc::message::{AuthStat, OpaqueAuth};
+
+use crate::handle::HandleKey;
+use crate::procedures::at::{At, put_status};
+use crate::procedures::{content, directories, names, properties};
+use crate::share::{Refusal, Shares, identify};
+
+/// The client of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller<'c> {
+    pub(crate) address: SocketAddr,
+    pub(crate) credential: OpaqueAuth<'c>,
+}
+
+/// Reason why a procedure does not run.
+pub(crate) enum Stop {
+    Status(Nfsstat3),
+    Auth(AuthStat),
+}
+
+/// Finds the share and the inode of a handle, and the user of the call.
+pub(crate) fn resolve<'s>(
+    (shares, key): (&Shares, &'s HandleKey),
+    caller: &Caller<'_>,
+    (handle, effect): (&FileHandle<'_>, Effect),
+) -> Result<At<'s>, Stop> {
+    let handle = key.decode(handle.bytes()).ok_or(Stop::Status(Nfsstat3::Badhandle))?;
+    let share = shares.get(handle.share).filter(|share| share.fsid == handle.fsid);
+    // Snapshots have no shares yet.
+    let share = share.filter(|_| handle.snapshot == 0).ok_or(Stop::Status(Nfsstat3::Stale))?;
+    let user = identify(&share.rules, caller.address, &caller.credential);
+    let user = user.map_err(|refusal| match refusal {
+        Refusal::Access => Stop::Status(Nfsstat3::Acces),
+        Refusal::Auth(stat) => Stop::Auth(stat),
+    })?;
+    if effect == Effect::Changes && !user.writes {
+        return Err(Stop::Status(Nfsstat3::Rofs));
+    }
+    Ok(At { share, inode: handle.inode, user, key })
+}
+
+/// The handle that decides about share and user.
+fn first_handle<'a>(args: &Args<'a>) -> Option<FileHandle<'a>> {
+    Some(match args {
+        Args::Null(()) => return None,
+        Args::Getattr(args)
+        | Args::Readlink(args)
+        | Args::Fsstat(args)
+        | Args::Fsinfo(args)
+        | Args::Pathconf(args) => args.object,
+        Args::Setattr(args) => args.object,
+        Args::Access(args) => args.object,
+        Args::Lookup(args) | Args::Remove(args) | Args::Rmdir(args) => args.dir,
+        Args::Read(args) => args.file,
+        Args::Write(args) => args.file,
+        Args::Commit(args) => args.file,
+        Args::Create(args) => args.place.dir,
+        Args::Mkdir(args) => args.place.dir,
+        Args::Symlink(args) => args.place.dir,
+        Args::Mknod(args) => args.place.dir,
+        Args::Rename(args) => args.from.dir,
+        Args::Link(args) => args.file,
+        Args::Readdir(args) => args.dir,
+        Args::Readdirplus(args) => args.dir,
+    })
+}
+
+/// Appends the results of a procedure that did not run.
+fn put_stopped(procedure: Procedure, status: Nfsstat3, out: &mut Encoder<'_>) {
+    use Procedure as P;
+    match procedure {
+        P::Null => {}
+        P::Getattr => put_status(out, status, ()),
+        P::Lookup
+        | P::Access
+        | P::Readlink
+        | P::Read
+        | P::Readdir
+        | P::Readdirplus
+        | P::Fsstat
+        | P::Fsinfo
+        | P::Pathconf => put_status(out, status, PostOpAttr::None),
+        P::Setattr
+        | P::Write
+        | P::Create
+        | P::Mkdir
+        | P::Symlink
+        | P::Mknod
+        | P::Remove
+        | P::Rmdir
+        | P::Commit => put_status(out, status, WccData::default()),
+        P::Rename => put_status(out, status, RenameWcc::default()),
+        P::Link => put_status(out, status, LinkWcc::default()),
+    }
+}
+
+/// Runs the procedure of a call and appends its results.
+///
+/// # Errors
+/// The server denies the call: the credential is not accepted.
+pub(crate) async fn run(
+    (shares, key): (&Shares, &HandleKey),
+    caller: &Caller<'_>,
+    args: &Args<'_>,
+    out: &mut Encoder<'_>,
+) -> Result<(), AuthStat> {
+    let procedure = args.procedure();
+    let Some(handle) = first_handle(args) else { return Ok(()) };
+    let at = match resolve((shares, key), caller, (&handle, procedure.effect())) {
+        Ok(at) => at,
+        Err(Stop::Auth(stat)) => return Err(stat),
+        Err(Stop::Status(status)) => {
+            put_stopped(procedure, status, out);
+            return Ok(());
+        }
+    };
+    // Directory of the second handle of RENAME and LINK: in the same share.
+    let second = |handle: &FileHandle<'_>| -> Result<InodeRef, Nfsstat3> {
+        let handle = key.decode(handle.bytes()).ok_or(Nfsstat3::Badhandle)?;
+        let is_same = handle.share == at.share.id && handle.fsid == at.share.fsid;
+        if is_same && handle.snapshot == 0 { Ok(handle.inode) } else { Err(Nfsstat3::Xdev) }
+    };
+    match args {
+        Args::Null(()) => {}
+        Args::Getattr(_) => content::getattr(&at, out).await,
+        Args::Setattr(args) => content::setattr(&at, args, out).await,
+        Args::Lookup(args) => names::lookup(&at, args, out).await,
+        Args::Access(args) => content::access(&at, args, out).await,
+        Args::Readlink(_) => content::readlink(&at, out).await,
+        Args::Read(args) => content::read(&at, args, out).await,
+        Args::Write(args) => content::write(&at, args, out).await,
+        Args::Create(args) => names::create(&at, args, out).await,
+        Args::Mkdir(args) => names::mkdir(&at, args, out).await,
+        Args::Symlink(args) => names::symlink(&at, args, out).await,
+        Args::Mknod(args) => names::mknod(&at, args, out).await,
+        Args::Remove(args) => names::remove(&at, args, false, out).await,
+        Args::Rmdir(args) => names::remove(&at, args, true, out).await,
+        Args::Rename(args) => {
+            let to = (second(&args.to.dir), args.to.name.bytes());
+            names::rename(&at, args.from.name.bytes(), to, out).await;
+        }
+        Args::Link(args) => {
+            let to = (second(&args.link.dir), args.link.name.bytes());
+            names::link(&at, to, out).await;
+        }
+        Args::Readdir(args) => directories::readdir(&at, args, out).await,
+        Args::Readdirplus(args) => directories::readdirplus(&at, args, out).await,
+        Args::Fsstat(_) => properties::fsstat(&at, out).await,
+        Args::Fsinfo(_) => properties::fsinfo(&at, out).await,
+        Args::Pathconf(_) => properties::pathconf(&at, out).await,
+        Args::Commit(args) => content::commit(&at, args, out).await,
+    }
+    Ok(())
+}

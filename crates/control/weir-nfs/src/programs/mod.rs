@@ -1,0 +1,8 @@
+//! Programs of the server: NFS version 3, MOUNT, NFSACL, NLM.
+
+mod acl;
+mod mount;
+mod server;
+
+pub use mount::Mounts;
+pub use server::{Client, Server};

@@ -1,0 +1,239 @@
+//! Answers the calls of clients.
+//!
+//! `procedures` has the procedures of NFSv3, `mount` those of MOUNT, `acl` those of NFSACL.
+//!
+//! Spec: RFC 5531 section 9.
+//!
+//! Invariants:
+//! - each call has at most one reply;
+//! - a changing call and its repetitions run once.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use weir_block::OutBuf;
+use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4};
+use weir_oncrpc::message::{AcceptStat, AuthStat, Call, Reply};
+use weir_oncrpc::record::RecordStart;
+use weir_oncrpc::{Decoder, Encoder};
+
+use crate::duplicates::{Begun, ConnectionReplies, Duplicates};
+use crate::handle::HandleKey;
+use crate::procedures::dispatch::{Caller, run};
+use crate::programs::acl;
+use crate::programs::mount::{self as mount_program, Mounts};
+use crate::share::Shares;
+
+/// A server of NFSv3.
+pub struct Server {
+    /// Shares of the server.
+    pub shares: Shares,
+    pub(crate) key: HandleKey,
+    duplicates: Duplicates,
+    /// Clients that mounted a share.
+    pub mounts: Mounts,
+}
+
+/// A connection of a client.
+pub struct Client {
+    address: SocketAddr,
+    replies: ConnectionReplies,
+}
+
+/// Outcome of a call whose arguments the server decoded.
+pub(crate) enum Outcome {
+    /// The results are in the buffer.
+    Done,
+    /// The server answers with an RPC error.
+    Failed(AcceptStat),
+    /// The server denies the call.
+    Denied(AuthStat),
+    /// The server sends no reply.
+    Silent,
+}
+
+impl Server {
+    /// Creates a server without shares. `key` signs the handles; `seed` is a random number.
+    pub fn new(key: HandleKey, seed: u64) -> Self {
+        let (shares, duplicates) = (Shares::default(), Duplicates::new(seed));
+        Self { shares, key, duplicates, mounts: Mounts::default() }
+    }
+
+    /// Adds a connection.
+    pub fn connect(&self, address: SocketAddr) -> Client {
+        let replies = self.duplicates.connect(address.ip(), Instant::now());
+        Client { address, replies }
+    }
+
+    /// Runs a call. `record` is its record without marks. Appends the reply with its mark to `out`.
+    /// Returns false if the server must close the connection, because the record is no call.
+    ///
+    /// # Durability
+    /// The changes of the call are as durable as RFC 1813 demands before this returns.
+    pub async fn answer(&self, client: &Client, record: &[u8], out: &mut OutBuf) -> bool {
+        let start = out.len();
+        let (call, arguments) = match Call::decode(record) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                let Some(reply) = error.reply() else { return false };
+                put_reply(&reply, out);
+                return true;
+            }
+        };
+        let mark = RecordStart::begin(out);
+        Reply::accepted(call.xid, AcceptStat::Success).encode(&mut Encoder::new(out));
+        let failure = match self.results(client, &call, arguments, out).await {
+            Outcome::Done => {
+                mark.finish(out, 0);
+                return true;
+            }
+            Outcome::Failed(stat) => Some(Reply::accepted(call.xid, stat)),
+            Outcome::Denied(stat) => Some(Reply::auth_error(call.xid, stat)),
+            Outcome::Silent => None,
+        };
+        out.truncate(start);
+        if let Some(reply) = failure {
+            put_reply(&reply, out);
+        }
+        true
+    }
+
+    /// Appends the results of a call.
+    async fn results(
+        &self,
+        client: &Client,
+        call: &Call<'_>,
+        input: Decoder<'_>,
+        out: &mut OutBuf,
+    ) -> Outcome {
+        const NFS: (u32, u32) = (nfs3::PROGRAM, nfs3::VERSION);
+        const ACL: (u32, u32) = (nfsacl::PROGRAM, nfsacl::VERSION);
+        const MOUNT3: (u32, u32) = (mount::PROGRAM, mount::v3::VERSION);
+        const MOUNT1: (u32, u32) = (mount::PROGRAM, mount::v1::VERSION);
+        const NLM: (u32, u32) = (nlm4::PROGRAM, nlm4::VERSION);
+        let mismatch = |low, high| Outcome::Failed(AcceptStat::ProgMismatch { low, high });
+        match (call.program, call.version) {
+            NFS => match nfs3::Procedure::from_number(call.procedure) {
+                Some(procedure) => self.nfs(client, call, (procedure, input), out).await,
+                None => Outcome::Failed(AcceptStat::ProcUnavail),
+            },
+            ACL => match nfsacl::Procedure::from_number(call.procedure) {
+                Some(procedure) => self.acl(client, call, (procedure, input), out).await,
+                None => Outcome::Failed(AcceptStat::ProcUnavail),
+            },
+            MOUNT3 | MOUNT1 => {
+                let caller = client.caller(call);
+                let call = (call.version, call.procedure);
+                mount_program::run(self, &caller, call, input, &mut Encoder::new(out)).await
+            }
+            NLM => refuse_lock(call, input, out),
+            (nfs3::PROGRAM, _) => mismatch(nfs3::VERSION, nfs3::VERSION),
+            (nfsacl::PROGRAM, _) => mismatch(nfsacl::VERSION, nfsacl::VERSION),
+            (mount::PROGRAM, _) => mismatch(mount::v1::VERSION, mount::v3::VERSION),
+            (nlm4::PROGRAM, _) => mismatch(nlm4::VERSION, nlm4::VERSION),
+            _ => Outcome::Failed(AcceptStat::ProgUnavail),
+        }
+    }
+
+    async fn nfs(
+        &self,
+        client: &Client,
+        call: &Call<'_>,
+        (procedure, mut input): (nfs3::Procedure, Decoder<'_>),
+        out: &mut OutBuf,
+    ) -> Outcome {
+        let bytes = input.rest();
+        let Ok(args) = nfs3::Args::decode(procedure, &mut input) else {
+            return Outcome::Failed(AcceptStat::GarbageArgs);
+        };
+        let caller = client.caller(call);
+        let place = (&self.shares, &self.key);
+        let results =
+            async |out: &mut OutBuf| match run(place, &caller, &args, &mut Encoder::new(out)).await
+            {
+                Ok(()) => Outcome::Done,
+                Err(stat) => Outcome::Denied(stat),
+            };
+        once((client, call, bytes), procedure.effect(), out, results).await
+    }
+
+    async fn acl(
+        &self,
+        client: &Client,
+        call: &Call<'_>,
+        (procedure, mut input): (nfsacl::Procedure, Decoder<'_>),
+        out: &mut OutBuf,
+    ) -> Outcome {
+        let bytes = input.rest();
+        let Ok(args) = nfsacl::Args::decode(procedure, &mut input) else {
+            return Outcome::Failed(AcceptStat::GarbageArgs);
+        };
+        let caller = client.caller(call);
+        let place = (&self.shares, &self.key);
+        let results =
+            async |out: &mut OutBuf| match acl::run(place, &caller, &args, &mut Encoder::new(out))
+                .await
+            {
+                Ok(()) => Outcome::Done,
+                Err(stat) => Outcome::Denied(stat),
+            };
+        once((client, call, bytes), procedure.effect(), out, results).await
+    }
+}
+
+impl Client {
+    fn caller<'c>(&self, call: &Call<'c>) -> Caller<'c> {
+        Caller { address: self.address, credential: call.credential }
+    }
+}
+
+/// Runs a call that may change files at most once: a repetition gets the reply of the first call.
+async fn once(
+    (client, call, arguments): (&Client, &Call<'_>, &[u8]),
+    effect: Effect,
+    out: &mut OutBuf,
+    results: impl AsyncFnOnce(&mut OutBuf) -> Outcome,
+) -> Outcome {
+    if effect == Effect::Reads {
+        return results(out).await;
+    }
+    let running = match client.replies.begin(client.replies.key(call, arguments)) {
+        Begun::New(running) => running,
+        Begun::Repeated(reply) => {
+            out.put(&reply);
+            return Outcome::Done;
+        }
+        Begun::Waits(waiting) => {
+            let Some(reply) = waiting.reply().await else { return Outcome::Silent };
+            out.put(&reply);
+            return Outcome::Done;
+        }
+    };
+    let start = out.len();
+    let outcome = results(out).await;
+    if let Outcome::Done = outcome {
+        running.finish(out.filled().get(start..).unwrap_or_default());
+    }
+    outcome
+}
+
+/// Appends a reply without results.
+fn put_reply(reply: &Reply<'_>, out: &mut OutBuf) {
+    let mark = RecordStart::begin(out);
+    reply.encode(&mut Encoder::new(out));
+    mark.finish(out, 0);
+}
+
+/// Refuses a call of the lock manager, so that clients without `nolock` do not wait for it.
+fn refuse_lock(call: &Call<'_>, mut input: Decoder<'_>, out: &mut OutBuf) -> Outcome {
+    let Some(procedure) = nlm4::Procedure::from_number(call.procedure) else {
+        return Outcome::Failed(AcceptStat::ProcUnavail);
+    };
+    match nlm4::Refusal::of(procedure, &mut input) {
+        Ok(refusal) => {
+            refusal.encode(&mut Encoder::new(out));
+            Outcome::Done
+        }
+        Err(_) => Outcome::Failed(AcceptStat::GarbageArgs),
+    }
+}

@@ -1,0 +1,163 @@
+//! User on whose behalf the server acts for a call: the only constructor of an [`Identity`].
+//!
+//! Invariant: the rules replace user, group and supplementary groups before anything uses them.
+
+use std::net::SocketAddr;
+
+use weir_fs::Credentials;
+use weir_oncrpc::message::{AuthStat, Credential, OpaqueAuth};
+
+use super::rules::{Rights, Rules, Squash};
+
+/// Highest port that only privileged programs of a client may use.
+const RESERVED_PORT_MAX: u16 = 1023;
+
+/// User of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    is_privileged: bool,
+    /// True if the user's client may change files.
+    pub writes: bool,
+}
+
+/// Reason why a call has no identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No rule names the client, or its port is not reserved: NFS3ERR_ACCES or MNT3ERR_ACCES.
+    Access,
+    /// The server denies the call.
+    Auth(AuthStat),
+}
+
+impl Identity {
+    /// The user for weir-fs.
+    pub fn credentials(&self) -> Credentials<'_> {
+        Credentials {
+            uid: self.uid,
+            gid: self.gid,
+            groups: &self.groups,
+            is_privileged: self.is_privileged,
+        }
+    }
+
+    fn anonymous(rights: &Rights) -> Self {
+        Self {
+            uid: rights.anonymous_uid,
+            gid: rights.anonymous_gid,
+            groups: Vec::new(),
+            is_privileged: false,
+            writes: rights.writes,
+        }
+    }
+}
+
+/// Returns the user of a call from a client.
+///
+/// # Errors
+/// The client has no rights, or the server does not accept its credential.
+pub fn identify(
+    rules: &Rules,
+    client: SocketAddr,
+    credential: &OpaqueAuth<'_>,
+) -> Result<Identity, Refusal> {
+    let rights = rules.rights(client.ip()).ok_or(Refusal::Access)?;
+    if !rights.insecure && client.port() > RESERVED_PORT_MAX {
+        return Err(Refusal::Access);
+    }
+    match credential.credential().map_err(Refusal::Auth)? {
+        Credential::None => Ok(Identity::anonymous(&rights)),
+        Credential::Sys(sys) => {
+            let squashes_root = rights.squash == Squash::Root;
+            if rights.squash == Squash::All || squashes_root && sys.uid == 0 {
+                return Ok(Identity::anonymous(&rights));
+            }
+            let group = |gid: u32| {
+                if squashes_root && gid == 0 { rights.anonymous_gid } else { gid }
+            };
+            Ok(Identity {
+                uid: sys.uid,
+                gid: group(sys.gid),
+                groups: sys.gids.as_slice().iter().map(|gid| group(*gid)).collect(),
+                is_privileged: sys.uid == 0,
+                writes: rights.writes,
+            })
+        }
+        Credential::RpcsecGss | Credential::Unknown(_) => Err(Refusal::Auth(AuthStat::BadCred)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_block::OutBuf;
+    use weir_oncrpc::message::{AuthSys, Gids};
+    use weir_oncrpc::{Encoder, Opaque, Xdr};
+
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        Rules::new(vec![text.parse().unwrap()]).unwrap()
+    }
+
+    fn sys(uid: u32, gid: u32, gids: &[u32]) -> Vec<u8> {
+        let mut out = OutBuf::default();
+        let sys = AuthSys {
+            stamp: 1,
+            machine_name: Opaque::new(b"client").unwrap(),
+            uid,
+            gid,
+            gids: Gids::new(gids).unwrap(),
+        };
+        sys.encode(&mut Encoder::new(&mut out));
+        out.filled().to_vec()
+    }
+
+    fn of(rule: &str, client: &str, flavor: u32, body: &[u8]) -> Result<Identity, Refusal> {
+        let credential = OpaqueAuth { flavor, body: Opaque::new(body).unwrap() };
+        identify(&rules(rule), client.parse().unwrap(), &credential)
+    }
+
+    fn numbers(identity: &Identity) -> (u32, u32, &[u32], bool) {
+        (identity.uid, identity.gid, &identity.groups, identity.is_privileged)
+    }
+
+    #[test]
+    fn root_is_squashed_with_its_groups_unless_the_rule_says_otherwise() {
+        let client = "10.0.0.1:700";
+        let root = of("*", client, 1, &sys(0, 0, &[0, 4])).unwrap();
+        assert_eq!(numbers(&root), (65_534, 65_534, &[][..], false));
+        let user = of("*", client, 1, &sys(7, 0, &[0, 4])).unwrap();
+        assert_eq!(numbers(&user), (7, 65_534, &[65_534, 4][..], false));
+        let root = of("*:no_root_squash", client, 1, &sys(0, 0, &[0, 4])).unwrap();
+        assert_eq!(numbers(&root), (0, 0, &[0, 4][..], true));
+        let all = of("*:all_squash,anonuid=5,anongid=6", client, 1, &sys(7, 8, &[9])).unwrap();
+        assert_eq!(numbers(&all), (5, 6, &[][..], false));
+    }
+
+    #[test]
+    fn auth_none_is_the_anonymous_user_even_if_root_is_not_squashed() {
+        let nobody = of("*:no_root_squash", "10.0.0.1:700", 0, b"").unwrap();
+        assert_eq!(numbers(&nobody), (65_534, 65_534, &[][..], false));
+    }
+
+    #[test]
+    fn ports_of_ordinary_programs_need_an_insecure_rule() {
+        let call = |rule, client| of(rule, client, 1, &sys(7, 8, &[]));
+        assert_eq!(call("*", "10.0.0.1:1024"), Err(Refusal::Access));
+        assert!(call("*", "10.0.0.1:1023").is_ok());
+        assert!(call("*:insecure", "10.0.0.1:40000").is_ok());
+        assert_eq!(call("10.0.0.2", "10.0.0.1:700"), Err(Refusal::Access));
+    }
+
+    #[test]
+    fn broken_and_unknown_credentials_are_denied() {
+        let bad = Err(Refusal::Auth(AuthStat::BadCred));
+        let mut long = sys(7, 8, &[]);
+        long.extend([0; 4]);
+        for (flavor, body) in [(1, &long[..]), (1, b"abc"), (2, b""), (6, b""), (99, b"")] {
+            assert_eq!(of("*:insecure", "10.0.0.1:700", flavor, body), bad, "{flavor}");
+        }
+    }
+}
