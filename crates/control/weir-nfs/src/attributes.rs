@@ -1,6 +1,6 @@
 //! Attributes of inodes in the form of NFSv3.
 //!
-//! Invariant: a time that NFSv3 cannot express is the nearest one that it can.
+//! Invariant: a time outside of the range of NFSv3 becomes the nearest time of the range.
 
 use weir_base::BLOCK_BYTES;
 use weir_format::files::{FileType, TimeStamp};

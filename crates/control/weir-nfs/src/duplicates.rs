@@ -3,8 +3,7 @@
 //! A client that loses its connection repeats the calls whose reply it missed. Without the cache,
 //! a repeated REMOVE would fail, because the first one removed the name.
 //!
-//! A restart of the server empties the cache, as that of other servers: the cache is only in RAM.
-//!
+//! The cache is only in RAM, so a restart of the server empties it.
 //! Spec: Juszczak, "Improving the Performance and Correctness of an NFS Server" (USENIX 1989).
 //!
 //! Invariants:

@@ -10,6 +10,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod attributes;
 mod check;
 mod error;
 mod layout;
@@ -25,10 +26,10 @@ mod replay;
 mod rights;
 mod user;
 
+pub use attributes::{Attributes, SetAttributes};
 pub use check::Finding;
 pub use draft::xattrs::ACCESS_ACL;
 pub use error::FsError;
-pub use filesystem::attributes::{Attributes, SetAttributes};
 pub use filesystem::create::{NewInode, NewKind};
 pub use filesystem::list::ListedEntry;
 pub use filesystem::names::RenameMode;

@@ -13,9 +13,9 @@ use weir_format::files::{
     DirectoryBlock, DirectoryContent, EntryList, FileType, Inode, InodeState,
 };
 
+use crate::attributes::Attributes;
 use crate::directory::Entry;
 use crate::error::FsError;
-use crate::filesystem::attributes::Attributes;
 use crate::filesystem::list::ListedEntry;
 use crate::filesystem::state::Filesystem;
 use crate::layout::{FIRST, ROOT};

@@ -9,8 +9,8 @@
 
 use weir_format::files::{Acl, AclTag, FileType};
 
+use crate::attributes::{Attributes, SetAttributes};
 use crate::error::FsError;
-use crate::filesystem::attributes::{Attributes, SetAttributes};
 use crate::filesystem::set_id::S_ISGID;
 
 const S_ISVTX: u32 = 0o1000;

@@ -16,7 +16,7 @@ use crate::limits::{DIRECTORY_BYTES_MAX, ENTRIES_MAX};
 use crate::procedures::at::{At, as_handle, put_error, put_status};
 
 const NO_VERIFIER: Verifier = [0; 8];
-/// Cookies of the entries `.` and `..`; those of other entries are larger.
+/// Cookies of the entries `.` and `..`. Other entries have larger cookies.
 const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
 

@@ -35,7 +35,7 @@ pub(super) async fn lookup(at: &At<'_>, args: &DirOpArgs<'_>, out: &mut Encoder<
     }
 }
 
-/// A created inode: its attributes, and those of the directory if the call changed it.
+/// Attributes of a created inode, and of the directory if the call changed it.
 type New = (Attributes, Option<BeforeAfter>);
 
 pub(super) async fn create(at: &At<'_>, args: &CreateArgs<'_>, out: &mut Encoder<'_>) {

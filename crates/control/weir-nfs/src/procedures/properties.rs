@@ -2,7 +2,7 @@
 //!
 //! Spec: RFC 1813 sections 3.3.18 to 3.3.20.
 //!
-//! Invariant: the numbers are those of the filesystem of the handle.
+//! Invariant: all numbers describe the filesystem of the handle.
 
 use weir_fs::NameCase;
 use weir_nfs_wire::nfs3::{FsinfoResok, FsstatResok, Nfstime3, PathconfResok, properties};

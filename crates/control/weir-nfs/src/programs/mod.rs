@@ -2,6 +2,7 @@
 
 mod acl;
 mod mount;
+mod outcome;
 mod server;
 
 pub use mount::Mounts;

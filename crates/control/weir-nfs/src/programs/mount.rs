@@ -15,14 +15,15 @@ use weir_nfs_wire::mount::{DirPath, Export, MountEntry, MountName, v1, v3};
 use weir_oncrpc::message::{AcceptStat, flavor};
 use weir_oncrpc::{Array, Decoder, Encoder, Failed, List, Opaque};
 
-use crate::handle::Handle;
+use crate::handle::{Handle, HandleKey};
 use crate::limits::MOUNTS_MAX;
 use crate::procedures::dispatch::Caller;
-use crate::programs::server::{Outcome, Server};
-use crate::share::{Refusal, Share, identify};
+use crate::programs::outcome::Outcome;
+use crate::share::{Refusal, Share, Shares, identify};
 use crate::status::mount_status;
 
-/// The server walks the path of a mount; the rules of the share decide who may mount.
+/// User that walks the path of a mount. The rules of the share, which the server checks before,
+/// decide about the mount.
 const WALKER: Credentials<'static> =
     Credentials { uid: 0, gid: 0, groups: &[], is_privileged: true };
 
@@ -59,7 +60,7 @@ impl Mounts {
 
 /// Runs a procedure of MOUNT and appends its results.
 pub(crate) async fn run(
-    server: &Server,
+    (shares, key, mounts): (&Shares, &HandleKey, &Mounts),
     caller: &Caller<'_>,
     (version, procedure): (u32, u32),
     mut input: Decoder<'_>,
@@ -73,18 +74,18 @@ pub(crate) async fn run(
         let Ok(args) = v1::Args::decode(procedure, &mut input) else {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
-        let texts = Texts::of(server, caller);
+        let texts = Texts::of((shares, mounts), caller);
         let results = match args {
             v1::Args::Null(()) => v1::Results::Null(()),
             // The handles of version 1 are for NFSv2.
             v1::Args::Mnt(_) => v1::Results::Mnt(v1::FhStatus::Error(EACCES)),
             v1::Args::Dump(()) => v1::Results::Dump(texts.mounts()),
             v1::Args::Umnt(path) => {
-                server.mounts.remove(client, Some(path.bytes()));
+                mounts.remove(client, Some(path.bytes()));
                 v1::Results::Umnt(())
             }
             v1::Args::Umntall(()) => {
-                server.mounts.remove(client, None);
+                mounts.remove(client, None);
                 v1::Results::Umntall(())
             }
             v1::Args::Export(()) => v1::Results::Export(texts.exports()),
@@ -98,13 +99,13 @@ pub(crate) async fn run(
     let Ok(args) = v3::Args::decode(procedure, &mut input) else {
         return Outcome::Failed(AcceptStat::GarbageArgs);
     };
-    let texts = Texts::of(server, caller);
+    let texts = Texts::of((shares, mounts), caller);
     let handle;
     let results = match args {
         v3::Args::Null(()) => v3::Results::Null(()),
-        v3::Args::Mnt(path) => match mount(server, caller, &path).await {
+        v3::Args::Mnt(path) => match mount((shares, key), caller, &path).await {
             Ok(bytes) => {
-                server.mounts.add(client, path.bytes());
+                mounts.add(client, path.bytes());
                 handle = bytes;
                 let flavors = Array::new(vec![flavor::AUTH_SYS]).expect("one flavor");
                 let handle = Opaque::new(&handle).expect("handles have 48 bytes");
@@ -114,11 +115,11 @@ pub(crate) async fn run(
         },
         v3::Args::Dump(()) => v3::Results::Dump(texts.mounts()),
         v3::Args::Umnt(path) => {
-            server.mounts.remove(client, Some(path.bytes()));
+            mounts.remove(client, Some(path.bytes()));
             v3::Results::Umnt(())
         }
         v3::Args::Umntall(()) => {
-            server.mounts.remove(client, None);
+            mounts.remove(client, None);
             v3::Results::Umntall(())
         }
         v3::Args::Export(()) => v3::Results::Export(texts.exports()),
@@ -129,12 +130,12 @@ pub(crate) async fn run(
 
 /// Returns the handle of the directory with a path.
 async fn mount(
-    server: &Server,
+    (shares, key): (&Shares, &HandleKey),
     caller: &Caller<'_>,
     path: &DirPath<'_>,
 ) -> Result<[u8; Handle::BYTES], v3::Mountstat3> {
     // A client without rights does not learn which paths exist.
-    let (share, rest) = server.shares.of_path(path.bytes()).ok_or(v3::Mountstat3::Acces)?;
+    let (share, rest) = shares.of_path(path.bytes()).ok_or(v3::Mountstat3::Acces)?;
     match identify(&share.rules, caller.address, &caller.credential) {
         // A mount of Linux has AUTH_NONE credentials at times; the calls on files are checked.
         Ok(_) | Err(Refusal::Auth(_)) => {}
@@ -142,7 +143,7 @@ async fn mount(
     }
     let inode = walk(&share, rest).await.map_err(|error| mount_status(&error))?;
     let Share { id, fsid, .. } = *share;
-    Ok(server.key.encode(&Handle { share: id, fsid, inode, snapshot: 0 }))
+    Ok(key.encode(&Handle { share: id, fsid, inode, snapshot: 0 }))
 }
 
 /// Finds the directory with a path below the root of a share.
@@ -170,11 +171,11 @@ struct Texts {
 }
 
 impl Texts {
-    fn of(server: &Server, caller: &Caller<'_>) -> Self {
+    fn of((shares, mounts): (&Shares, &Mounts), caller: &Caller<'_>) -> Self {
         let client = caller.address.ip();
-        let mounts = server.mounts.entries().into_iter();
+        let mounts = mounts.entries().into_iter();
         let own = mounts.filter(|(address, _)| *address == client.to_canonical());
-        let exports = server.shares.all().into_iter().filter_map(|share| {
+        let exports = shares.all().into_iter().filter_map(|share| {
             let clients = share.rules.clients_of(client)?;
             Some((share.path.clone(), clients))
         });

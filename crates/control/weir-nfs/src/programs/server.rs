@@ -1,6 +1,7 @@
 //! Answers the calls of clients.
 //!
-//! `procedures` has the procedures of NFSv3, `mount` those of MOUNT, `acl` those of NFSACL.
+//! `procedures` runs the procedures of NFSv3, `mount` the procedures of MOUNT and `acl` the
+//! procedures of NFSACL.
 //!
 //! Spec: RFC 5531 section 9.
 //!
@@ -13,7 +14,7 @@ use std::time::Instant;
 
 use weir_block::OutBuf;
 use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4};
-use weir_oncrpc::message::{AcceptStat, AuthStat, Call, Reply};
+use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::record::RecordStart;
 use weir_oncrpc::{Decoder, Encoder};
 
@@ -22,6 +23,7 @@ use crate::handle::HandleKey;
 use crate::procedures::dispatch::{Caller, run};
 use crate::programs::acl;
 use crate::programs::mount::{self as mount_program, Mounts};
+use crate::programs::outcome::Outcome;
 use crate::share::Shares;
 
 /// A server of NFSv3.
@@ -38,18 +40,6 @@ pub struct Server {
 pub struct Client {
     address: SocketAddr,
     replies: ConnectionReplies,
-}
-
-/// Outcome of a call whose arguments the server decoded.
-pub(crate) enum Outcome {
-    /// The results are in the buffer.
-    Done,
-    /// The server answers with an RPC error.
-    Failed(AcceptStat),
-    /// The server denies the call.
-    Denied(AuthStat),
-    /// The server sends no reply.
-    Silent,
 }
 
 impl Server {
@@ -124,7 +114,8 @@ impl Server {
             MOUNT3 | MOUNT1 => {
                 let caller = client.caller(call);
                 let call = (call.version, call.procedure);
-                mount_program::run(self, &caller, call, input, &mut Encoder::new(out)).await
+                let place = (&self.shares, &self.key, &self.mounts);
+                mount_program::run(place, &caller, call, input, &mut Encoder::new(out)).await
             }
             NLM => refuse_lock(call, input, out),
             (nfs3::PROGRAM, _) => mismatch(nfs3::VERSION, nfs3::VERSION),

@@ -7,7 +7,7 @@
 //!         anonuid=NUMBER, anongid=NUMBER
 //! ```
 //!
-//! The names are those of exports(5). Without options a rule is `rw,root_squash,secure`.
+//! The names come from exports(5). Without options a rule is `rw,root_squash,secure`.
 //!
 //! Invariant: a client that no rule names may do nothing.
 
@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use weir_net::Network;
 
-/// User and group of clients without an identity, as on most systems: nobody and nogroup.
+/// User and group of clients without an identity, with the usual number on Linux.
 const ANONYMOUS: u32 = 65_534;
 
 /// Users of a client that act as the anonymous user.
@@ -80,7 +80,7 @@ pub struct Rules(Vec<Rule>);
 /// Error of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The clients are no address and no network.
+    /// The part before the options is neither `*` nor an address or a network.
     #[error(
         "rule {rule:?}: {client:?} is no address or network: write *, 10.0.0.7, 10.0.0.0/8 or \
          [fd00::]/8"
@@ -252,7 +252,7 @@ impl Rules {
         self.0.iter()
     }
 
-    /// Rights of a client: those of the rule with the longest prefix. `None` if no rule names the
+    /// Rights of a client, by the rule with the longest prefix. `None` if no rule names the
     /// client.
     pub fn rights(&self, address: IpAddr) -> Option<Rights> {
         self.rule(address).map(|rule| rule.rights)

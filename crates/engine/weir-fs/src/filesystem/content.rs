@@ -11,10 +11,10 @@ use weir_dataset::DataRecords;
 use weir_format::files::{FileRecord, FileType, Inode, InodeState, TARGET_BYTES_MAX};
 use weir_pool::PlantedBug;
 
+use crate::attributes::Attributes;
 use crate::draft::data::check_file;
 use crate::draft::node::records_in;
 use crate::error::FsError;
-use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
 use crate::filesystem::set_id::after_write;
 use crate::filesystem::state::Filesystem;

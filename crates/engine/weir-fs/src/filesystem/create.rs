@@ -8,13 +8,13 @@ use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
 use weir_format::files::{FileRecord, FileType, Inode, InodeState, Stamp, TARGET_BYTES_MAX};
 
+use crate::attributes::Attributes;
 use crate::directory::Probe;
 use crate::draft::apply::named;
 use crate::draft::entries::check_name;
 use crate::draft::node::{Draft, new_inode};
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
-use crate::filesystem::attributes::Attributes;
 use crate::filesystem::commit::Change;
 use crate::filesystem::quotas::check_project;
 use crate::filesystem::set_id;

@@ -6,10 +6,10 @@ use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
 use weir_format::files::{FileType, Inode};
 
+use crate::attributes::Attributes;
 use crate::directory::{Entry, Probe};
 use crate::draft::entries::Directory;
 use crate::error::FsError;
-use crate::filesystem::attributes::Attributes;
 use crate::filesystem::state::Filesystem;
 
 /// Entry of a directory.

@@ -9,9 +9,9 @@ use std::cell::RefCell;
 use weir_base::ObjectId;
 use weir_format::files::{FileType, Inode};
 
+use crate::attributes::Attributes;
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
-use crate::filesystem::attributes::Attributes;
 use crate::rights::{Access, Credentials};
 use crate::user::types::{BeforeAfter, InodeRef};
 
@@ -42,8 +42,8 @@ impl<'a> Call<'a> {
         Self { checks: Some(Checks { user, named, noted: RefCell::new(Vec::new()) }) }
     }
 
-    /// Checks the rights of the user on an inode, and that the inode is the one that the client
-    /// names. Notes its attributes.
+    /// Checks the rights of the user on an inode and the generation of the inode. Notes its
+    /// attributes.
     ///
     /// # Errors
     /// `Stale` if the number belongs to a newer inode; `AccessDenied`.

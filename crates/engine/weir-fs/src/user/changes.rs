@@ -6,10 +6,10 @@
 use async_recursion::async_recursion as boxed;
 use weir_format::files::{FileRecord, FileType, Inode, TimeStamp};
 
+use crate::attributes::{Attributes, SetAttributes};
 use crate::draft::data::check_file;
 use crate::draft::xattrs::{ACCESS_ACL, DEFAULT_ACL, stored_acl};
 use crate::error::FsError;
-use crate::filesystem::attributes::{Attributes, SetAttributes};
 use crate::filesystem::content::WRITE_BYTES_MAX;
 use crate::filesystem::create::{NewInode, NewKind};
 use crate::filesystem::names::RenameMode;
@@ -85,10 +85,10 @@ impl Filesystem {
         Ok(call.changed(number))
     }
 
-    /// Creates a file with a verifier, or finds the file that an earlier call with the same verifier
-    /// created: a client repeats the call if it missed the reply (RFC 1813 section 3.3.8). The
-    /// permissions are 0o600 until the client sets the attributes. The directory of a found file has
-    /// no attributes.
+    /// Creates a file with a verifier, or finds the file that an earlier call with the same
+    /// verifier created: a client repeats the call if it missed the reply (RFC 1813 section
+    /// 3.3.8). The permissions are 0o600 until the client sets the attributes. The result has the
+    /// attributes of the directory only if the call created the file.
     ///
     /// # Durability
     /// As [`Self::create_inode`].

@@ -6,10 +6,10 @@ use async_recursion::async_recursion as boxed;
 use weir_base::ObjectId;
 use weir_format::files::{Acl, FileType, Inode};
 
+use crate::attributes::Attributes;
 use crate::directory::Probe;
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
-use crate::filesystem::attributes::Attributes;
 use crate::filesystem::state::Filesystem;
 use crate::rights::{Access, Credentials};
 use crate::user::call::Call;
@@ -98,8 +98,8 @@ impl Filesystem {
         }
     }
 
-    /// Reads up to `bytes` bytes of a file, as [`Self::read`], and its attributes. A user who may
-    /// execute the file may read it.
+    /// Reads up to `bytes` bytes of a file, as [`Self::read`], and its attributes. The right
+    /// to execute the file is enough.
     ///
     /// # Errors
     /// As [`Self::read`]; `AccessDenied`.
@@ -126,7 +126,7 @@ impl Filesystem {
     }
 
     /// Reads the target of a symbolic link, as [`Self::read_link`], and the link's attributes.
-    /// Every user who has the link may read it.
+    /// A link has no rights of its own.
     ///
     /// # Errors
     /// As [`Self::read_link`].

@@ -4,8 +4,8 @@
 
 use weir_base::{ObjectId, Txg};
 
+use crate::attributes::Attributes;
 use crate::directory::Entry;
-use crate::filesystem::attributes::Attributes;
 
 /// An inode as a client names it with a file handle. A number that became unused and was used again
 /// has another generation.

@@ -101,8 +101,8 @@ pub struct Pool {
     pub(crate) vdevs: Vdevs,
     pub(crate) segments: Segments,
     pub(crate) log: IntentLog,
-    /// Time at which the newest write to the intent log began, in nanoseconds of the clock; 0 before
-    /// the first write.
+    /// Time at which the newest write to the intent log began, in nanoseconds of the clock; 0
+    /// before the first write.
     log_write_ns: AtomicU64,
     import_number: u64,
     /// This import epoch and earlier ones, newest first.

@@ -1,0 +1,7 @@
+//! Tests of calls on a server with a pool in memory.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+mod calls;
+mod common;
+mod shares;
