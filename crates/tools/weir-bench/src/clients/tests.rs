@@ -142,7 +142,7 @@ fn do_run(cells: Vec<CellSpec>, target: &dyn Target, clients: &Clients) -> RunRe
 
 /// Measures a cell on a target that stores no data, and returns the results of each client.
 fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i128)> {
-    let (target, content) = (crate::target::null(), spec(Vec::new()).content);
+    let (target, content) = (target::null(), spec(Vec::new()).content);
     let made = Content::new(&content, 4096, DATASET.total_bytes());
     let ground = Ground {
         target: &target,
@@ -318,7 +318,7 @@ fn blocks_of_a_lost_client_become_unknown() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let gone = listener.local_addr().expect("bound").to_string();
     let thread = std::thread::spawn(move || vanishes(&listener));
-    let (target, content) = (crate::target::null(), spec(Vec::new()).content);
+    let (target, content) = (target::null(), spec(Vec::new()).content);
     let made = Content::new(&content, 4096, DATASET.total_bytes());
     let ground = Ground {
         target: &target,
