@@ -174,7 +174,13 @@ fn mix_removes_only_files_whose_creation_completed() {
         StreamSpec { metadata: Some(MetadataSpec::Mix { pct: 100.0, shares }), ..mix(5.0) };
     let mut own = Metadata::new(&stream, 0, (0, 1), 1, 7).unwrap();
     let mut rng = SmallRng::seed_from_u64(1);
-    let (mut there, mut in_flight) = (BTreeSet::new(), Vec::new());
+    let first = own.initial().map(|call| match call {
+        MetadataCall::Create { file, bytes: 0 } => file,
+        other => panic!("{other:?}"),
+    });
+    let (mut there, mut in_flight): (BTreeSet<FileName>, Vec<MetadataCall>) =
+        (first.collect(), Vec::new());
+    assert_eq!(there.len(), MIX_FILES_FIRST as usize);
     for _ in 0..10_000 {
         let Drawn::Call(OpKind::Metadata, call) = own.draw(&mut rng) else { panic!("a call") };
         if let MetadataCall::Remove { file } = call {
