@@ -360,7 +360,7 @@ fn lint_names_traps_and_export_writes_valid_fio_jobs() {
     fs::write(bench.path("tiny.fio"), &exported.stdout).unwrap();
     crate::common::tool("fio", &["--parse-only", &bench.name("tiny.fio")]);
     let listed = bench.weir(&["profiles", "--json"]).ok().json();
-    assert_eq!(listed["profiles"].as_array().unwrap().len(), 10);
+    assert_eq!(listed["profiles"].as_array().unwrap().len(), 11);
 }
 
 /// Job file that a user may have: it would write 200 GiB for an hour.

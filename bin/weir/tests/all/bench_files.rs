@@ -31,35 +31,37 @@ measure = { warmup = "50ms", duration = "300ms", runs = 2 }
 [[test]]
 name = "create"
 op = "create"
-files = 300
+files = 500
 file_size = "512B"
+duration = "20s"
 threads = [2]
 
 [[test]]
 name = "stat"
 op = "stat"
 pattern = "random"
-files = 300
+files = 100
 threads = [2]
 
 [[test]]
 name = "rename"
 op = "rename"
-files = 300
+files = 100
 directory = "shared"
 threads = [2]
 
 [[test]]
 name = "readdir"
 op = "readdir"
-files = 300
+files = 100
 threads = [2]
 
 [[test]]
 name = "remove"
 op = "remove"
+duration = "20s"
 pattern = "random"
-files = 300
+files = 500
 directory = "shared"
 threads = [2]
 
@@ -99,23 +101,23 @@ fn operations_on_files_and_a_mix_are_measured_on_a_directory() {
     }
     let result = bench.result("out");
     for (cell, (op, listed)) in result["cells"].as_array().unwrap().iter().zip([
-        ("create", 600),
-        ("stat", 600),
-        ("rename", 600),
-        ("readdir", 600),
+        ("create", 1000),
+        ("stat", 200),
+        ("rename", 200),
+        ("readdir", 200),
         ("remove", 0),
     ]) {
         for run in cell["runs"].as_array().unwrap() {
             let ops = class(run, op)["ops"].as_u64().unwrap();
             let is_whole = ["create", "remove"].contains(&op);
-            assert!(if is_whole { ops == 600 } else { ops > 0 }, "{op}: {ops}");
+            assert!(if is_whole { ops == 1000 } else { ops > 0 }, "{op}: {ops}");
             let files = &run["files"];
             assert_eq!((&files["missing"], &files["unexpected"]), (&0.into(), &0.into()), "{op}");
             assert_eq!(files["listed"], listed, "{op}");
         }
     }
     let bytes = class(&result["cells"][0]["runs"][0], "create")["bytes"].as_u64();
-    assert_eq!(bytes, Some(600 * 512));
+    assert_eq!(bytes, Some(1000 * 512));
     let (mut metadata, mut data) = (0, 0);
     for run in result["cells"][5]["runs"].as_array().unwrap() {
         let ops = |op| class(run, op)["ops"].as_u64().unwrap();
@@ -134,7 +136,7 @@ fn operations_on_files_and_a_mix_are_measured_on_a_directory() {
     let report = fs::read_to_string(bench.path("out/report.md")).unwrap();
     assert!(report.contains("| metadata/s |"), "{report}");
     let html = fs::read_to_string(bench.path("out/report.html")).unwrap();
-    assert!(html.contains("metadata operations") && html.contains("The directories listed 1200"));
+    assert!(html.contains("metadata operations") && html.contains("The directories listed 2000"));
     let csv = fs::read_to_string(bench.path("out/cells.csv")).unwrap();
     assert!(csv.lines().next().unwrap().contains("metadata_iops"), "{csv}");
     assert_eq!(left(&bench, "target"), Vec::<String>::new());

@@ -22,11 +22,14 @@ use crate::histogram::Latencies;
 use crate::load::{Generations, Ground, ReadChecks};
 use crate::result::{CellResult, CellRun, ClientShare, RunResult};
 use crate::run::{self, Before, Observer};
-use crate::spec::{CellSpec, DatasetSpec, Durability, LoadSpec, OpKind, RunSpec};
+use crate::spec::{
+    Access, CellSpec, DatasetSpec, Durability, LoadSpec, MetadataKind, MetadataShare, MetadataSpec,
+    OpKind, RunSpec,
+};
 use crate::summary::merged;
-use crate::target::Target;
 use crate::target::memory::{Action, Memory};
 use crate::target::shaped::Shaped;
+use crate::target::{self, Address, Target};
 use crate::verdict::{Finding, JudgedRun};
 
 const DATASET: DatasetSpec = DatasetSpec { files: 2, file_bytes: 4 << 20 };
@@ -139,7 +142,7 @@ fn do_run(cells: Vec<CellSpec>, target: &dyn Target, clients: &Clients) -> RunRe
 
 /// Measures a cell on a target that stores no data, and returns the results of each client.
 fn measure_each(clients: &Clients, cell: &CellSpec) -> Vec<(String, CellRun, i128)> {
-    let (target, content) = (crate::target::null(), spec(Vec::new()).content);
+    let (target, content) = (target::null(), spec(Vec::new()).content);
     let made = Content::new(&content, 4096, DATASET.total_bytes());
     let ground = Ground {
         target: &target,
@@ -315,7 +318,7 @@ fn blocks_of_a_lost_client_become_unknown() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let gone = listener.local_addr().expect("bound").to_string();
     let thread = std::thread::spawn(move || vanishes(&listener));
-    let (target, content) = (crate::target::null(), spec(Vec::new()).content);
+    let (target, content) = (target::null(), spec(Vec::new()).content);
     let made = Content::new(&content, 4096, DATASET.total_bytes());
     let ground = Ground {
         target: &target,
@@ -335,4 +338,39 @@ fn blocks_of_a_lost_client_become_unknown() {
     assert!(began.elapsed() >= SILENCE_MAX, "it was given the time to notice");
     assert_eq!((known.now(0), known.now((8 << 20) - 4096)), (None, None));
     thread.join().expect("it ended");
+}
+
+#[test]
+fn clients_use_files_of_their_own_in_one_directory() {
+    let path = tempfile::tempdir().unwrap();
+    let address = Address::Directory(path.path().to_owned());
+    let open = move || target::open(&address, &DATASET).expect("a directory");
+    let directory = open();
+    let agents = [Running::opens(None, open.clone()), Running::opens(None, open)];
+    let clients = clients(&[&agents[0], &agents[1]], None);
+    let mut create = CellSpec { warmup_ms: 0, ..cell("create", 2, 0.0) };
+    let stream = &mut create.streams[0];
+    (stream.op, stream.access) = (Some(OpKind::Create), Access::Sequential);
+    stream.blocks.clear();
+    let files = MetadataSpec::Files { files: 20, file_bytes: 100, shared: true };
+    stream.metadata = Some(files);
+    let mut mix = cell("mix", 2, 50.0);
+    let shares = MetadataKind::ALL.map(|op| MetadataShare { op, weight: 1.0 }).to_vec();
+    mix.streams[0].metadata = Some(MetadataSpec::Mix { pct: 20.0, shares });
+    let result = do_run(vec![create, mix], &*directory, &clients);
+    let [create, mix] = &result.cells[..] else { panic!("two cells") };
+    assert_eq!((&create.failure, &mix.failure), (&None, &None));
+    let run = &create.runs[0];
+    let check = run.files.as_ref().expect("it creates files");
+    assert_eq!((check.missing, check.unexpected), (0, 0), "{check:?}");
+    assert!((1..=40).contains(&check.listed), "{check:?}");
+    // On a busy machine, some files are created after the end of the measured time.
+    let created = &run.classes[0];
+    assert!(created.op == OpKind::Create && created.ops <= check.listed, "{created:?}");
+    let run = &mix.runs[0];
+    let metadata = run.classes.iter().find(|class| class.op == OpKind::Metadata);
+    let ops = metadata.expect("it is a mix").ops;
+    assert!(ops > 0 && run.metadata_ops.values().sum::<u64>() == ops, "{:?}", run.metadata_ops);
+    let left = std::fs::read_dir(path.path()).unwrap().count();
+    assert_eq!(left, DATASET.files as usize, "only the files of the dataset");
 }

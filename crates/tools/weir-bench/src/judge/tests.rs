@@ -343,3 +343,36 @@ fn missing_files_and_a_wrong_share_of_metadata_operations_are_found() {
     assert_eq!(mixed(10.0, 1111), []);
     only(&mixed(5.0, 1111), Finding::MixOff, "10.0 % metadata operations instead of 5.0 %");
 }
+
+#[test]
+fn metadata_operations_count_towards_the_rate_of_an_open_loop() {
+    let of = |metadata: u64| {
+        // 950 reads and writes per second.
+        let run = || {
+            let (due, offered_iops) = (10_000, Some(1000.0));
+            let plain = fixture::closed_run(950, 10, 75, 1_000, 1_000);
+            let answered = 9_500 + metadata;
+            let mut run = CellRun { offered_iops, due, answered, ..plain };
+            let mut class = run.classes[1].clone();
+            (class.op, class.ops, class.bytes) = (OpKind::Metadata, metadata, 0);
+            class.latency = crate::histogram::Latencies::default();
+            (0..metadata).for_each(|_| class.latency.record_ns(1_000_000));
+            run.classes.push(class);
+            run
+        };
+        let mut result = result_of(vec![run(), run(), run()]);
+        let mix = MetadataSpec::Mix { pct: 5.0, shares: Vec::new() };
+        let spec = &mut result.cells[0].spec;
+        spec.streams[0].metadata = Some(mix);
+        spec.load = LoadSpec::Open {
+            workers: 1,
+            rate: 1000.0,
+            arrival: Arrival::Constant,
+            in_flight_max: 256,
+            backlog_max: 10_000,
+        };
+        found(&result)
+    };
+    assert_eq!(of(500), []);
+    assert_eq!(of(100)[0].0, Finding::Overload, "{:?}", of(100));
+}

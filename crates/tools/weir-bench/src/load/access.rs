@@ -34,8 +34,19 @@ pub struct Choice {
     pub len_bytes: u32,
     /// Offset of the first byte of a copy's source; 0 for all other operations.
     pub source: u64,
-    /// Metadata operation; `None` for an operation on data.
-    pub call: Option<MetadataCall>,
+    /// True for a metadata operation, which is in [`Chooser::take_call`].
+    pub has_call: bool,
+}
+
+impl Choice {
+    #[cold]
+    fn of_call(stream: usize, kind: OpKind, call: &MetadataCall) -> Self {
+        let len_bytes = match call {
+            MetadataCall::Create { bytes, .. } => *bytes,
+            _ => 0,
+        };
+        Self { stream, kind, offset: 0, len_bytes, source: 0, has_call: true }
+    }
 }
 
 /// Chooser of the operations of one worker.
@@ -44,6 +55,9 @@ pub struct Chooser {
     streams: Vec<Stream>,
     shares: u32,
     once: bool,
+    /// Metadata operation that was chosen last. It is not a part of [`Choice`], because a larger
+    /// [`Choice`] slows down loads of data operations by a tenth.
+    call: Option<MetadataCall>,
 }
 
 struct Stream {
@@ -103,12 +117,12 @@ impl Chooser {
         let streams: Vec<Stream> = streams.iter().enumerate().map(stream).collect();
         let shares = streams.iter().map(|stream| stream.share).sum();
         let rng = SmallRng::seed_from_u64(seed ^ SCATTER.wrapping_mul(u64::from(worker) + 1));
-        Self { rng, streams, shares, once }
+        Self { rng, streams, shares, once, call: None }
     }
 
     /// Chooses the next operation; returns `None` after one pass if `once` is set.
     pub fn next_op(&mut self) -> Option<Choice> {
-        let Self { rng, streams, shares, once } = self;
+        let Self { rng, streams, shares, once, .. } = self;
         let mut drawn = if streams.len() > 1 { rng.random_range(0..(*shares).max(1)) } else { 0 };
         let mut index = 0;
         while index + 1 < streams.len() && drawn >= streams[index].share {
@@ -116,16 +130,14 @@ impl Chooser {
             index += 1;
         }
         let stream = &mut streams[index];
-        match stream.metadata.as_mut().map_or(Drawn::Data, |own| own.draw(rng)) {
-            Drawn::Data => {}
-            Drawn::End => return None,
-            Drawn::Call(kind, call) => {
-                let len_bytes = match call {
-                    MetadataCall::Create { bytes, .. } => bytes,
-                    _ => 0,
-                };
-                let (offset, source, call) = (0, 0, Some(call));
-                return Some(Choice { stream: index, kind, offset, len_bytes, source, call });
+        if let Some(own) = &mut stream.metadata {
+            match own.draw(rng) {
+                Drawn::Data => {}
+                Drawn::End => return None,
+                Drawn::Call(kind, call) => {
+                    self.call = Some(call);
+                    return Some(Choice::of_call(index, kind, &call));
+                }
             }
         }
         let (bytes, offset) = if let Access::Walk { .. } = stream.access {
@@ -136,8 +148,8 @@ impl Chooser {
             stream.place(size, rng, *once)?
         };
         if let Some(kind) = stream.op {
-            let (len_bytes, source, call) = (bytes, 0, None);
-            return Some(Choice { stream: index, kind, offset, len_bytes, source, call });
+            let (len_bytes, source, has_call) = (bytes, 0, false);
+            return Some(Choice { stream: index, kind, offset, len_bytes, source, has_call });
         }
         let is_read = match stream.read_pct {
             0.0 => false,
@@ -145,7 +157,12 @@ impl Chooser {
             share => rng.random_range(0.0..100.0) < share,
         };
         let kind = if is_read { OpKind::Read } else { OpKind::Write };
-        Some(Choice { stream: index, kind, offset, len_bytes: bytes, source: 0, call: None })
+        Some(Choice { stream: index, kind, offset, len_bytes: bytes, source: 0, has_call: false })
+    }
+
+    /// Returns the metadata operation of the last choice that has one.
+    pub(super) fn take_call(&mut self) -> Option<MetadataCall> {
+        self.call.take()
     }
 
     /// Sets the number of the client, among the clients that generate one load together.

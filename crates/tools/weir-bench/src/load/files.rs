@@ -19,6 +19,9 @@ use crate::target::metadata::{Directory, FileName};
 /// Maximum number of files that exist in a mix, for each worker and stream. If this number exists,
 /// the worker removes a file in place of the next create.
 const MIX_FILES_MAX: usize = 256;
+/// Number of files that exist at the start of a mix, for each worker and stream, so that the first
+/// removes have a file to remove.
+const MIX_FILES_FIRST: u32 = 8;
 
 /// State of a file: it exists.
 const PRESENT: u8 = 1;
@@ -125,14 +128,16 @@ impl Metadata {
         let (kind, is_shared) = match spec.metadata.as_ref()? {
             MetadataSpec::Mix { pct, shares } => {
                 let weights = shares.iter().map(|share| share.weight).sum();
+                let removes = shares.iter().any(|share| share.op == MetadataKind::Remove);
+                let first = if removes { MIX_FILES_FIRST } else { 0 };
                 let mix = Mix {
                     pct: *pct,
                     shares: shares.clone(),
                     weights,
                     dataset_files: dataset_files.max(1),
-                    present: VecDeque::new(),
+                    present: (0..first).collect(),
                     unsettled: BTreeSet::new(),
-                    created: 0,
+                    created: first,
                     seen: BTreeSet::new(),
                 };
                 (Kind::Mix(mix), false)
@@ -181,18 +186,13 @@ impl Metadata {
 
     /// Calls that create the files which must exist at the start of the run.
     pub(super) fn initial(&self) -> impl Iterator<Item = MetadataCall> + '_ {
-        let files = match &self.kind {
-            Kind::Files(files) => Some(files),
-            Kind::Mix(_) => None,
+        let (bytes, numbers) = match &self.kind {
+            Kind::Files(files) if files.op == OpKind::Create => (0, 0),
+            Kind::Files(files) => (files.file_bytes, files.states.len() as u32),
+            Kind::Mix(mix) => (0, mix.created),
         };
-        files.into_iter().flat_map(|files| {
-            let states = files.states.iter().zip(0_u32..);
-            let present = states.filter(|(state, _)| *state & PRESENT != 0);
-            present.map(|(_, number)| MetadataCall::Create {
-                file: self.file(number, false),
-                bytes: files.file_bytes,
-            })
-        })
+        let create = move |number| MetadataCall::Create { file: self.file(number, false), bytes };
+        (0..numbers).map(create)
     }
 
     fn file(&self, number: u32, renamed: bool) -> FileName {

@@ -11,6 +11,7 @@
 //! - a latency counts if the intended time of its operation (in a closed loop: its completion) is
 //!   inside the measured window.
 
+mod metadata;
 mod reads;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,12 +24,12 @@ use rand_distr::{Distribution as _, Exp1};
 
 use super::board::{Board, STALL_MIN, Second};
 use super::files::{Metadata, Outcome};
-use super::{Chooser, Ground, ReadChecks, Slots, scratch};
+use super::{Chooser, Ground, ReadChecks, Slots};
 use crate::histogram::Latencies;
 use crate::load::access::Choice;
 use crate::result::Coverage;
 use crate::spec::{Arrival, Durability, LoadSpec, MetadataKind, OpKind};
-use crate::target::{Done, Lane, MetadataCall, MetadataOp, Op, TargetError, Wait};
+use crate::target::{Done, Lane, MetadataCall, Op, TargetError, Wait};
 
 /// Maximum time to wait for the operations in flight after the end of a run. After this time, the
 /// target counts as hung.
@@ -171,6 +172,8 @@ pub(super) struct Worker<'a> {
     stop: &'a AtomicBool,
     slots: Slots,
     under_way: Vec<Option<UnderWay>>,
+    /// For each slot with a metadata operation that is prepared or in flight: the operation.
+    calls: Vec<Option<MetadataCall>>,
     /// For each slot with a read in flight: the oldest generation that each block to check may
     /// have.
     oldest: Vec<Vec<u32>>,
@@ -239,6 +242,7 @@ impl<'a> Worker<'a> {
             stop,
             slots,
             under_way: vec![None; slots.all()],
+            calls: vec![None; slots.all()],
             oldest: vec![Vec::new(); slots.all()],
             in_flight: 0,
             in_flight_at_end: None,
@@ -451,9 +455,9 @@ impl<'a> Worker<'a> {
 
     /// Cancels prepared operations, which will never be sent.
     fn give_up_ready(&mut self) {
-        for Ready { choice, .. } in self.ready.drain(..) {
-            if let Some(call) = &choice.call {
-                self.chooser.settle(choice.stream, call, Outcome::NotSent);
+        for Ready { slot, choice, .. } in self.ready.drain(..) {
+            if let Some(call) = self.calls[slot].take() {
+                self.chooser.settle(choice.stream, &call, Outcome::NotSent);
             }
             if let (true, Some(known)) = (changes(choice.kind), self.ground.generations) {
                 known.give_up(choice.offset, choice.len_bytes);
@@ -498,9 +502,8 @@ impl<'a> Worker<'a> {
         if matches!(choice.kind, OpKind::Write | OpKind::CompareAndWrite) {
             self.make_content(slot, &choice);
         }
-        if let Some(call) = &choice.call {
-            scratch::fill(self.ground.content, call, self.lane.buffer(slot));
-            self.changes_unflushed += u32::from(call.changes());
+        if choice.has_call {
+            self.prepare_call(slot);
         }
         self.writes_unflushed += u32::from(changes(choice.kind));
         let drawn = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
@@ -540,15 +543,13 @@ impl<'a> Worker<'a> {
     fn choose(&mut self) -> Option<Choice> {
         if let Durability::Flush { every_writes } = self.ground.durability {
             let every = every_writes.max(1);
-            let call = (self.changes_unflushed >= every).then_some(MetadataCall::Sync);
-            if call.is_some() || self.writes_unflushed >= every {
-                let counter = match call {
-                    Some(_) => &mut self.changes_unflushed,
-                    None => &mut self.writes_unflushed,
-                };
+            let has_call = self.changes_unflushed >= every;
+            if has_call || self.writes_unflushed >= every {
+                let counter =
+                    if has_call { &mut self.changes_unflushed } else { &mut self.writes_unflushed };
                 *counter = 0;
                 let (kind, offset, len_bytes, source) = (OpKind::Flush, 0, 0, 0);
-                return Some(Choice { stream: 0, kind, offset, len_bytes, source, call });
+                return Some(Choice { stream: 0, kind, offset, len_bytes, source, has_call });
             }
         }
         if self.bytes_left == Some(0) {
@@ -604,10 +605,9 @@ impl<'a> Worker<'a> {
 
     fn start(&mut self, next: Ready, intended: Option<Instant>) -> Result<(), TargetError> {
         let Ready { slot, choice, compare } = next;
-        let Choice { kind, offset, len_bytes, source, call, .. } = choice;
+        let Choice { kind, offset, len_bytes, source, has_call, .. } = choice;
         let is_write = matches!(kind, OpKind::Write | OpKind::CompareAndWrite);
-        let is_change = is_write || call.is_some_and(|call| call.changes());
-        let durable = is_change && self.ground.durability == Durability::Fua;
+        let durable = is_write && self.ground.durability == Durability::Fua;
         if let (Some(known), OpKind::Read) = (self.ground.generations, kind) {
             let blocks = (0..self.checked_bytes(len_bytes, compare) as u64)
                 .step_by(self.ground.content.block_bytes());
@@ -621,10 +621,10 @@ impl<'a> Worker<'a> {
         }
         self.under_way[slot] = Some(UnderWay { choice, intended: intended_at, sent, compare });
         self.in_flight += 1;
-        match call {
-            Some(call) => self.lane.submit_metadata(slot, &MetadataOp { call, durable }),
-            None => self.lane.submit(slot, &Op { kind, offset, len_bytes, durable, source }),
+        if has_call {
+            return self.send_call(slot);
         }
+        self.lane.submit(slot, &Op { kind, offset, len_bytes, durable, source })
     }
 
     fn class(&mut self, choice: &Choice) -> &mut ClassTally {
@@ -641,12 +641,11 @@ impl<'a> Worker<'a> {
         let work = self.under_way[slot].take().expect("it was sent");
         self.free.push(slot);
         let UnderWay { choice, intended, sent, .. } = work;
-        if let Some(call) = &choice.call {
-            let outcome = if result.is_ok() { Outcome::Done } else { Outcome::Failed };
-            self.chooser.settle(choice.stream, call, outcome);
-        }
         let is_open = intended != sent;
         let in_time = self.times.counts(at);
+        if choice.has_call {
+            self.settle_call(slot, &choice, result.is_ok(), in_time);
+        }
         let stall = self.board.answered(self.times.start, sent, at);
         if let Some(stall) = stall.and_then(|stall| self.times.counted_part(at, stall)) {
             self.tally.stalls.record_ns(stall.as_nanos() as u64);
@@ -692,10 +691,6 @@ impl<'a> Worker<'a> {
         }
         if counts && is_open {
             class.service.get_or_insert_default().record_ns(nanoseconds(sent, at));
-        }
-        if let (true, OpKind::Metadata, Some(call)) = (in_time, choice.kind, choice.call) {
-            let kind = call.kind().expect("it was drawn from a mix");
-            *self.tally.metadata_ops.entry(kind).or_default() += 1;
         }
         if in_time && choice.kind != OpKind::Flush {
             self.turn_second(at);

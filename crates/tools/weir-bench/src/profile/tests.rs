@@ -6,7 +6,7 @@ mod bad_input;
 
 use std::collections::BTreeSet;
 
-use super::{Options, ProfileError, Protocol, load, names, parse, variants};
+use super::{Options, ProfileError, Protocol, export_fio, load, names, parse, variants};
 use crate::spec::{
     Access, BonnieSize, CacheState, Durability, LoadSpec, MetadataSpec, OpKind, RunSpec, Scale,
     SearchSpec, StreamSpec,
@@ -417,4 +417,11 @@ fn contradictory_metadata_keys_are_refused() {
         let error = refused.expect_err(to).to_string();
         assert!(error.contains(words), "{to}: {error}");
     }
+}
+
+#[test]
+fn metadata_operations_are_not_exported_to_fio() {
+    let spec = parse("files.toml", FILES, &at(Scale::Seed)).unwrap();
+    let error = export_fio(&spec).expect_err("fio has none of them").to_string();
+    assert_eq!(error.matches("metadata operations").count(), 4, "{error}");
 }

@@ -42,14 +42,21 @@ fn chooser(stream: &StreamSpec, seed: u64, worker: u32) -> Chooser {
 }
 
 /// Draws operations, and settles each as done before the next.
-fn drawn(stream: &StreamSpec, seed: u64, worker: u32, count: usize) -> Vec<Choice> {
+fn drawn(
+    stream: &StreamSpec,
+    seed: u64,
+    worker: u32,
+    count: usize,
+) -> Vec<(Choice, Option<MetadataCall>)> {
     let mut chooser = chooser(stream, seed, worker);
     let next = || {
         let choice = chooser.next_op()?;
-        if let Some(call) = &choice.call {
+        let call = chooser.take_call();
+        assert_eq!(choice.has_call, call.is_some());
+        if let Some(call) = &call {
             chooser.settle(choice.stream, call, Outcome::Done);
         }
-        Some(choice)
+        Some((choice, call))
     };
     std::iter::from_fn(next).take(count).collect()
 }
@@ -70,7 +77,7 @@ fn equal_seeds_give_equal_metadata_operations() {
 fn share_of_metadata_operations_and_of_their_kinds_matches_the_specification() {
     const COUNT: usize = 100_000;
     let choices = drawn(&mix(5.0), 7, 0, COUNT);
-    let calls: Vec<MetadataCall> = choices.iter().filter_map(|choice| choice.call).collect();
+    let calls: Vec<MetadataCall> = choices.iter().filter_map(|choice| choice.1).collect();
     // Four standard deviations of a binomial share.
     let bound = |share: f64, count: f64| 4.0 * (share * (1.0 - share) / count).sqrt();
     let share = calls.len() as f64 / COUNT as f64;
@@ -84,7 +91,7 @@ fn share_of_metadata_operations_and_of_their_kinds_matches_the_specification() {
     }
     let changes = (counts[&MetadataKind::Create] + counts[&MetadataKind::Remove]) / all;
     assert!((changes - 2.0 / weights).abs() < bound(2.0 / weights, all), "{changes}");
-    let reads = choices.iter().filter(|choice| choice.kind == OpKind::Read).count() as f64;
+    let reads = choices.iter().filter(|choice| choice.0.kind == OpKind::Read).count() as f64;
     let reads = reads / (COUNT - calls.len()) as f64;
     assert!((reads - 0.7).abs() < bound(0.7, COUNT as f64 * 0.95), "{reads}");
 }
@@ -93,7 +100,7 @@ fn share_of_metadata_operations_and_of_their_kinds_matches_the_specification() {
 fn mix_without_metadata_operations_leaves_the_load_unchanged() {
     let plain = StreamSpec { metadata: None, ..mix(5.0) };
     let calls = drawn(&plain, 7, 0, 1000);
-    assert!(calls.iter().all(|choice| choice.call.is_none()));
+    assert!(calls.iter().all(|choice| choice.1.is_none()));
 }
 
 #[test]
@@ -101,7 +108,7 @@ fn create_and_remove_use_each_file_once_and_then_end() {
     for op in [OpKind::Create, OpKind::Remove] {
         let numbers = |access| -> Vec<u32> {
             let choices = drawn(&files(op, access, 100), 7, 1, usize::MAX);
-            let number = |choice: Choice| match choice.call {
+            let number = |choice: (Choice, Option<MetadataCall>)| match choice.1 {
                 Some(MetadataCall::Create { file, .. } | MetadataCall::Remove { file }) => {
                     assert_eq!((file.worker, file.directory.worker), (1, Some(1)));
                     file.number
@@ -122,7 +129,7 @@ fn create_and_remove_use_each_file_once_and_then_end() {
 fn file_has_at_most_one_rename_in_flight() {
     for access in [Access::Sequential, Access::Random] {
         let mut chooser = chooser(&files(OpKind::Rename, access, 4), 7, 0);
-        let mut draw = || chooser.next_op().and_then(|choice| choice.call);
+        let mut draw = || chooser.next_op().and_then(|_| chooser.take_call());
         let calls: Vec<MetadataCall> = std::iter::from_fn(&mut draw).take(10).collect();
         let from = |call: &MetadataCall| match call {
             MetadataCall::Rename { from, to } => {
@@ -134,7 +141,7 @@ fn file_has_at_most_one_rename_in_flight() {
         let numbers: BTreeSet<u32> = calls.iter().map(from).collect();
         assert_eq!((calls.len(), numbers.len()), (4, 4), "each file is busy");
         chooser.settle(0, &calls[2], Outcome::Done);
-        let next = chooser.next_op().and_then(|choice| choice.call);
+        let next = chooser.next_op().and_then(|_| chooser.take_call());
         let Some(MetadataCall::Rename { from, to }) = next else { panic!("{next:?}") };
         assert!(from.renamed && !to.renamed, "back to the first name");
     }
@@ -174,7 +181,13 @@ fn mix_removes_only_files_whose_creation_completed() {
         StreamSpec { metadata: Some(MetadataSpec::Mix { pct: 100.0, shares }), ..mix(5.0) };
     let mut own = Metadata::new(&stream, 0, (0, 1), 1, 7).unwrap();
     let mut rng = SmallRng::seed_from_u64(1);
-    let (mut there, mut in_flight) = (BTreeSet::new(), Vec::new());
+    let first = own.initial().map(|call| match call {
+        MetadataCall::Create { file, bytes: 0 } => file,
+        other => panic!("{other:?}"),
+    });
+    let (mut there, mut in_flight): (BTreeSet<FileName>, Vec<MetadataCall>) =
+        (first.collect(), Vec::new());
+    assert_eq!(there.len(), MIX_FILES_FIRST as usize);
     for _ in 0..10_000 {
         let Drawn::Call(OpKind::Metadata, call) = own.draw(&mut rng) else { panic!("a call") };
         if let MetadataCall::Remove { file } = call {

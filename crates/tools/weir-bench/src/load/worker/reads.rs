@@ -11,6 +11,7 @@ use crate::content::Mismatch;
 
 impl Worker<'_> {
     /// Verifies the data of a read, as far as `read_checks` specifies.
+    #[inline]
     pub(super) fn look_at(&mut self, slot: usize, work: &UnderWay) {
         let len = work.choice.len_bytes as usize;
         let coverage = &mut self.tally.coverage;
@@ -30,6 +31,7 @@ impl Worker<'_> {
 
     /// Number of bytes at the start of a read whose blocks are checked; all bytes of the read if
     /// `compare` is set.
+    #[inline]
     pub(super) fn checked_bytes(&self, len_bytes: u32, compare: bool) -> usize {
         match self.read_checks {
             ReadChecks::Off => 0,
