@@ -1,7 +1,7 @@
 //! NFS version 3: the parts of a server between the messages of clients and weir-fs.
 //!
-//! weir-oncrpc and weir-nfs-wire have the messages, weir-net the connections. A later change adds
-//! the session, which connects them with these parts; until then only tests use this crate.
+//! weir-oncrpc and weir-nfs-wire have the messages, weir-net the threads and sockets. The server of
+//! weir-server does not use this crate yet: shares in its API come with a later change.
 //!
 //! Spec: RFC 1813.
 //!
@@ -15,6 +15,7 @@ mod handle;
 pub mod limits;
 mod procedures;
 mod programs;
+mod session;
 mod share;
 mod status;
 
@@ -22,6 +23,7 @@ pub use attributes::{fattr, set_attributes, wcc};
 pub use duplicates::{Begun, CallKey, Duplicates, Running, Waiting};
 pub use handle::{Handle, HandleKey, ShareId};
 pub use programs::{Client, Mounts, Server};
+pub use session::{Nfs, SessionError};
 pub use share::{
     Identity, Refusal, Rights, Rule, RuleError, Rules, Share, Shares, Squash, identify,
 };

@@ -41,3 +41,21 @@ pub const ENTRIES_MAX: usize = 4096;
 /// Maximum number of entries of the list of mounts. The list is only for people, so the server
 /// forgets the oldest entry.
 pub const MOUNTS_MAX: usize = 4096;
+
+/// Maximum length of a record: the data of a WRITE, and its header with credentials and handle.
+pub const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX as usize + (64 << 10);
+
+/// Maximum memory of the calls and replies of one connection, so that 16 connections of a client
+/// with large writes leave memory to others.
+pub const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// Memory that each connection may use without asking the budget: some calls without data.
+pub const OWN_BYTES: usize = 16 << 10;
+
+/// Memory of the reply to a call without data: attributes, a handle, and the target of a symbolic
+/// link.
+pub const REPLY_BYTES: usize = 1 << 10;
+
+/// Replies that wait for a send. At this size the connection runs no further call, because its
+/// client does not read.
+pub const SEND_BYTES: usize = 4 << 20;

@@ -47,6 +47,11 @@ impl Input {
         self.bytes.get(self.start..).unwrap_or_default()
     }
 
+    /// As [`Self::pending`], for a protocol that joins parts of a message in place.
+    pub fn pending_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(self.start..).unwrap_or_default()
+    }
+
     /// Consumes the first `len` pending bytes.
     pub fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.bytes.len());

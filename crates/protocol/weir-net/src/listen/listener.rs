@@ -102,6 +102,8 @@ pub struct Peer {
     pub local: Address,
     /// IP address of the client; `None` for a unix socket.
     pub address: Option<IpAddr>,
+    /// TCP port of the client; 0 for a unix socket.
+    pub port: u16,
     /// Key of the peer. The limits for each peer count all connections with the same key.
     pub key: PeerKey,
 }
@@ -189,7 +191,8 @@ impl Listener {
                 let local = Address::Tcp(stream.local_addr()?);
                 let key = PeerKey::of(peer.ip());
                 let address = Some(peer.ip().to_canonical());
-                let peer = Peer { name: peer.to_string(), local, address, key };
+                let (name, port) = (peer.to_string(), peer.port());
+                let peer = Peer { name, local, address, port, key };
                 Ok(Incoming::Client(Accepted::Tcp(stream), peer))
             }
             Socket::Unix(socket, file) => {
@@ -199,7 +202,7 @@ impl Listener {
                 let local = Address::Unix(file.path().to_owned());
                 let user = rustix::net::sockopt::socket_peercred(&stream);
                 let key = user.map_or(PeerKey::Unknown, |user| PeerKey::Uid(user.uid.as_raw()));
-                let peer = Peer { name: local.to_string(), local, address: None, key };
+                let peer = Peer { name: local.to_string(), local, address: None, port: 0, key };
                 Ok(Incoming::Client(Accepted::Unix(stream), peer))
             }
         }
