@@ -23,7 +23,8 @@ pub fn run(data: &[u8]) {
     let Some((choice, mut input)) = data.split_first() else { return };
     let one = One { sessions: Arc::default(), chap: choice & 1 != 0, mutual: choice & 2 != 0 };
     let local = Address::Unix("/socket".into());
-    let peer = Peer { name: "peer".to_owned(), local, address: None, key: PeerKey::Unknown };
+    let peer =
+        Peer { name: "peer".to_owned(), local, address: None, port: 0, key: PeerKey::Unknown };
     let mut login = Login::new(&one, &peer, &|| RECEIVE_DATA_BYTES_MAX);
     while let Ok(Framed::Pdu(pdu, used)) = frame(input, Digests::default(), LOGIN_DATA_BYTES_MAX) {
         let Some(request) = pdu::Login::decode(&pdu.header) else { return };

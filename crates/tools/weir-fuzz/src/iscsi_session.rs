@@ -73,7 +73,8 @@ async fn session(input: Vec<u8>) {
     let mut ours = UnixStream::from_std(ours).expect("a socket");
     let theirs = UnixStream::from_std(theirs).expect("a socket");
     let local = Address::Unix("/socket".into());
-    let peer = Peer { name: "peer".to_owned(), local, address: None, key: PeerKey::Unknown };
+    let peer =
+        Peer { name: "peer".to_owned(), local, address: None, port: 0, key: PeerKey::Unknown };
     let targets: Arc<dyn Targets> = Arc::new(One::default());
     let (watch, budget) = (Watch::default(), Budget::new(64 << 10, 4 << 10));
     let asked = input.len();

@@ -208,7 +208,7 @@ fn reply_bytes(record: &[u8]) -> usize {
         | nfs3::Procedure::Readlink => nfs3::Args::decode(procedure, &mut input),
         _ => return REPLY_BYTES,
     };
-    // The data of a file is in memory twice: as it was read, and in the reply.
+    // The reply has a copy of the data that the filesystem returned.
     let data = match data {
         Ok(nfs3::Args::Read(args)) => 2 * args.count.min(TRANSFER_BYTES_MAX),
         Ok(nfs3::Args::Readdir(args)) => args.count.min(DIRECTORY_BYTES_MAX),

@@ -87,7 +87,8 @@ fn log_in(
 ) -> Result<Negotiated, InitiatorError> {
     let one = One { sessions: Arc::default(), demanded };
     let local = weir_iscsi_address();
-    let peer = Peer { name: "peer".to_owned(), local, address: None, key: PeerKey::Unknown };
+    let peer =
+        Peer { name: "peer".to_owned(), local, address: None, port: 0, key: PeerKey::Unknown };
     let mut theirs = Target::new(&one, &peer, &|| RECEIVE_DATA_BYTES_MAX);
     let purpose = Purpose::Target(target.to_owned());
     let mut ours = Login::new(options, purpose, ISID);

@@ -68,7 +68,7 @@ impl Targets for One {
 
 fn peer() -> Peer {
     let local = Address::Unix("/s".into());
-    Peer { name: "peer".to_owned(), local, address: None, key: PeerKey::Unknown }
+    Peer { name: "peer".to_owned(), local, address: None, port: 0, key: PeerKey::Unknown }
 }
 
 fn request(stage: u8, next: Option<u8>, continues: bool) -> Request {
