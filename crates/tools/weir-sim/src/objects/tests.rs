@@ -142,8 +142,8 @@ fn scenarios_replicate_and_promote_datasets() {
         old_per_million: 0,
     };
     let mut coverage = Coverage::default();
-    // Include seed 1680, which cuts a stream after its first group of changes. Other seeds seldom do
-    // so, because the receiver applies changes in groups, and few snapshots have several groups.
+    // Include seed 1680, which cuts a stream after its first group of changes. Other seeds seldom
+    // do so, because the receiver applies changes in groups, and few snapshots have several groups.
     let seeds = [1680].into_iter().chain(1..);
     let scenarios = seeds.map(|seed| Scenario::of_seed(seed, PlantedBug::None));
     for scenario in scenarios.filter(|scenario| scenario.objects).take(16) {
