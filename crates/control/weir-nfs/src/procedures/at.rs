@@ -57,13 +57,21 @@ impl At<'_> {
         WccData { before: None, after: self.known().await }
     }
 
-    /// Makes a change of names or attributes durable, unless the share says that a crash may lose
-    /// it (RFC 1813 section 4.8).
+    /// Makes a change of names or attributes durable if it succeeded, unless the share says that a
+    /// crash may lose it (RFC 1813 section 4.8). `number`: any changed inode.
     ///
     /// # Errors
-    /// The pool is suspended.
-    pub(crate) async fn make_durable(&self, number: ObjectId) -> Result<(), FsError> {
-        if self.share.is_sync { self.files().sync(number).await } else { Ok(()) }
+    /// The error of the change; the pool is suspended.
+    pub(crate) async fn durable<T>(
+        &self,
+        changed: Result<T, FsError>,
+        number: impl FnOnce(&T) -> ObjectId,
+    ) -> Result<T, FsError> {
+        let changed = changed?;
+        if self.share.is_sync {
+            self.files().sync(number(&changed)).await?;
+        }
+        Ok(changed)
     }
 }
 

@@ -34,11 +34,7 @@ pub(super) async fn setattr(at: &At<'_>, args: &SetattrArgs<'_>, out: &mut Encod
     };
     let user = at.user.credentials();
     let set = at.files().set_attributes_for(&user, at.inode, (&changes, sets_now), &is_expected);
-    let done = match set.await {
-        Ok(change) => at.make_durable(at.inode.number).await.map(|()| change),
-        Err(error) => Err(error),
-    };
-    match done {
+    match at.durable(set.await, |_| at.inode.number).await {
         Ok(change) => put(out, &at.wcc(&change)),
         Err(error) => put_error(out, &error, at.known_wcc().await),
     }

@@ -145,11 +145,7 @@ async fn make(
 
 /// Makes a new inode durable and appends the result.
 async fn put_new(at: &At<'_>, made: Result<New, FsError>, out: &mut Encoder<'_>) {
-    let made = match made {
-        Ok((inode, directory)) => at.make_durable(inode.number).await.map(|()| (inode, directory)),
-        Err(error) => Err(error),
-    };
-    match made {
+    match at.durable(made, |(inode, _)| inode.number).await {
         Ok((inode, directory)) => {
             let dir_wcc = match directory {
                 Some(change) => at.wcc(&change),
@@ -176,11 +172,8 @@ pub(super) async fn remove(
 ) {
     let user = at.user.credentials();
     let place = (at.inode, args.name.bytes());
-    let removed = match at.files().remove_by(&user, place, is_directory).await {
-        Ok(change) => at.make_durable(at.inode.number).await.map(|()| change),
-        Err(error) => Err(error),
-    };
-    match removed {
+    let removed = at.files().remove_by(&user, place, is_directory).await;
+    match at.durable(removed, |_| at.inode.number).await {
         Ok(change) => put(out, &at.wcc(&change)),
         Err(error) => put_error(out, &error, at.known_wcc().await),
     }
@@ -206,11 +199,8 @@ pub(super) async fn rename(
         Ok(to) => to,
         Err(status) => return put_status(out, status, known(None).await),
     };
-    let renamed = match at.files().rename_by(&user, (at.inode, old_name), (to, new_name)).await {
-        Ok(change) => at.make_durable(to.number).await.map(|()| change),
-        Err(error) => Err(error),
-    };
-    match renamed {
+    let renamed = at.files().rename_by(&user, (at.inode, old_name), (to, new_name)).await;
+    match at.durable(renamed, |_| to.number).await {
         Ok(change) => {
             put(out, &RenameWcc { from_dir: at.wcc(&change.from), to_dir: at.wcc(&change.to) });
         }
@@ -230,11 +220,8 @@ pub(super) async fn link(
         Ok(to) => to,
         Err(status) => return put_status(out, status, known().await),
     };
-    let linked = match at.files().link_by(&user, at.inode, (to, name)).await {
-        Ok(created) => at.make_durable(at.inode.number).await.map(|()| created),
-        Err(error) => Err(error),
-    };
-    match linked {
+    let linked = at.files().link_by(&user, at.inode, (to, name)).await;
+    match at.durable(linked, |_| at.inode.number).await {
         Ok(created) => put(
             out,
             &LinkWcc {

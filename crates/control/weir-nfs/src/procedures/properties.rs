@@ -5,7 +5,9 @@
 //! Invariant: all numbers describe the filesystem of the handle.
 
 use weir_fs::NameCase;
-use weir_nfs_wire::nfs3::{FsinfoResok, FsstatResok, Nfstime3, PathconfResok, properties};
+use weir_nfs_wire::nfs3::{
+    FsinfoResok, FsstatResok, Nfstime3, PathconfResok, PostOpAttr, properties,
+};
 use weir_oncrpc::Encoder;
 
 use crate::limits::{DIRECTORY_BYTES_PREFERRED, TRANSFER_BYTES_MAX};
@@ -14,11 +16,19 @@ use crate::procedures::at::{At, put, put_error};
 /// Maximum length of a name.
 const NAME_BYTES_MAX: u32 = 255;
 
+/// Attributes of the inode of the call. `None` if the inode is gone: the result is an error then.
+async fn known(at: &At<'_>, out: &mut Encoder<'_>) -> Option<PostOpAttr> {
+    match at.files().attributes_of(at.inode).await {
+        Ok(attributes) => Some(Some(at.fattr(&attributes))),
+        Err(error) => {
+            put_error(out, &error, PostOpAttr::None);
+            None
+        }
+    }
+}
+
 pub(super) async fn fsstat(at: &At<'_>, out: &mut Encoder<'_>) {
-    let attributes = match at.files().attributes_of(at.inode).await {
-        Ok(attributes) => Some(at.fattr(&attributes)),
-        Err(error) => return put_error(out, &error, None::<weir_nfs_wire::nfs3::Fattr3>),
-    };
+    let Some(attributes) = known(at, out).await else { return };
     match at.files().statistics().await {
         Ok(found) => put(
             out,
@@ -38,10 +48,7 @@ pub(super) async fn fsstat(at: &At<'_>, out: &mut Encoder<'_>) {
 }
 
 pub(super) async fn fsinfo(at: &At<'_>, out: &mut Encoder<'_>) {
-    let attributes = match at.files().attributes_of(at.inode).await {
-        Ok(attributes) => Some(at.fattr(&attributes)),
-        Err(error) => return put_error(out, &error, None::<weir_nfs_wire::nfs3::Fattr3>),
-    };
+    let Some(attributes) = known(at, out).await else { return };
     put(
         out,
         &FsinfoResok {
@@ -64,10 +71,7 @@ pub(super) async fn fsinfo(at: &At<'_>, out: &mut Encoder<'_>) {
 }
 
 pub(super) async fn pathconf(at: &At<'_>, out: &mut Encoder<'_>) {
-    let attributes = match at.files().attributes_of(at.inode).await {
-        Ok(attributes) => Some(at.fattr(&attributes)),
-        Err(error) => return put_error(out, &error, None::<weir_nfs_wire::nfs3::Fattr3>),
-    };
+    let Some(attributes) = known(at, out).await else { return };
     put(
         out,
         &PathconfResok {

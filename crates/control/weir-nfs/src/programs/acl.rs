@@ -94,8 +94,7 @@ async fn set(at: &At<'_>, acls: &Secattr) -> Result<Attributes, FsError> {
             set => set?,
         };
     }
-    at.make_durable(at.inode.number).await?;
-    Ok(attributes)
+    at.durable(Ok(attributes), |_| at.inode.number).await
 }
 
 /// Entries of an ACL in the order of Linux. `flag`: bit of the entries of a default ACL.

@@ -165,19 +165,16 @@ impl Reader {
 
     /// Runs a call: at once, or as a task if it must wait. Returns false if the connection broke.
     async fn run(&self, record: Vec<u8>) -> Result<bool, SessionError> {
-        if Call::decode(&record).is_err_and(|error| error.reply().is_none()) {
-            return Err(SessionError::NoCall);
-        }
         let bytes = record.len() + reply_bytes(&record);
         let Some(ticket) = self.connection.ticket(bytes).await else { return Ok(false) };
         let (server, client) = (Arc::clone(&self.server), Rc::clone(&self.client));
         let mut call = Box::pin(async move {
             let mut out = OutBuf::default();
-            server.answer(&client, &record, &mut out).await;
-            out
+            server.answer(&client, &record, &mut out).await.then_some(out)
         });
         match futures_util::poll!(&mut call) {
-            Poll::Ready(reply) => self.connection.reply(&reply, ticket),
+            Poll::Ready(Some(reply)) => self.connection.reply(&reply, ticket),
+            Poll::Ready(None) => return Err(SessionError::NoCall),
             Poll::Pending => {
                 let connection = Rc::clone(&self.connection);
                 compio::runtime::spawn(finish(call, connection, ticket)).detach();
@@ -188,8 +185,12 @@ impl Reader {
 }
 
 /// Waits for a call and adds its reply to the next send.
-async fn finish(call: impl Future<Output = OutBuf>, connection: Rc<Connection>, ticket: Ticket) {
-    let reply = call.await;
+async fn finish(
+    call: impl Future<Output = Option<OutBuf>>,
+    connection: Rc<Connection>,
+    ticket: Ticket,
+) {
+    let reply = call.await.expect("a record that is no call needs no wait");
     connection.reply(&reply, ticket);
     connection.flush_replies();
 }

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 
 use weir_base::ObjectId;
-use weir_format::files::{FileType, Inode};
+use weir_format::files::{Acl, FileType, Inode};
 
 use crate::attributes::Attributes;
 use crate::draft::xattrs::stored_acl;
@@ -53,10 +53,7 @@ impl<'a> Call<'a> {
         inode: &Inode,
         access: Access,
     ) -> Result<(), FsError> {
-        self.check_as(number, inode, |user, attributes| {
-            let acl = stored_acl(number, inode.area.access_acl.as_deref())?;
-            if user.may(attributes, acl.as_ref(), access) { Ok(()) } else { Err(DENIED) }
-        })
+        self.check_rights(number, inode, |user, attributes, acl| user.may(attributes, acl, access))
     }
 
     /// As [`Self::check`], for a read or write of data ([`Credentials::may_use_open`]). A user who
@@ -70,15 +67,26 @@ impl<'a> Call<'a> {
         inode: &Inode,
         access: Access,
     ) -> Result<(), FsError> {
-        self.check_as(number, inode, |user, attributes| {
-            let acl = stored_acl(number, inode.area.access_acl.as_deref())?;
-            let may = |access| user.may_use_open(attributes, acl.as_ref(), access);
-            let executes = access == Access::READ && may(Access::EXECUTE);
-            if may(access) || executes { Ok(()) } else { Err(DENIED) }
+        self.check_rights(number, inode, |user, attributes, acl| {
+            let may = |access| user.may_use_open(attributes, acl, access);
+            may(access) || access == Access::READ && may(Access::EXECUTE)
         })
     }
 
-    /// As [`Self::check`], with other rights: `rights` gets the user and the attributes.
+    /// As [`Self::check`], with other rights: `may` gets the user, the attributes and the ACL.
+    fn check_rights(
+        &self,
+        number: ObjectId,
+        inode: &Inode,
+        may: impl FnOnce(&Credentials<'a>, &Attributes, Option<&Acl>) -> bool,
+    ) -> Result<(), FsError> {
+        self.check_as(number, inode, |user, attributes| {
+            let acl = stored_acl(number, inode.area.access_acl.as_deref())?;
+            if may(user, attributes, acl.as_ref()) { Ok(()) } else { Err(DENIED) }
+        })
+    }
+
+    /// As [`Self::check`], with other errors: `rights` gets the user and the attributes.
     ///
     /// # Errors
     /// `Stale`, or the error of `rights`.
