@@ -97,6 +97,9 @@ pub enum PlantedBug {
     /// An import abandons datasets and remap tables that it cannot read, without a request to do
     /// so.
     UnreadGivenUp,
+    /// When the cleaner replaces a remap table, it drops the runs into segments whose entries are
+    /// unreadable.
+    RunsIntoUnreadDropped,
     /// A recount treats blocks as dead if it cannot check their owners.
     UnknownTakenForDead,
     /// A partial write joins the txg of a block clone that replaces the same record, and completes

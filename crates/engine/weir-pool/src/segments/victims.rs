@@ -158,7 +158,7 @@ impl Segments {
             inner.mark(one.host, SegmentClass::Clean);
         }
         for (vseg, mut runs) in by_vseg {
-            runs.extend(inner.runs_elsewhere(tables.get(&vseg), victim));
+            runs.extend(inner.runs_elsewhere(tables.get(&vseg), victim, self.bug));
             inner.remaps.put(vseg, RemapTable::new(runs));
         }
         let slot = inner.slots.get_mut(&victim).expect("read above");
@@ -227,10 +227,21 @@ impl Inner {
         (self.slots.capacity() * (size_of::<(VsegId, Slot)>() + 1) * 8 / 7) as u64
     }
 
-    /// Runs of a remap table whose blocks are now in a segment that exists and is not `left`.
-    fn runs_elsewhere(&self, table: Option<&Arc<RemapTable>>, left: VsegId) -> Vec<RemapRun> {
+    /// Runs of a remap table whose blocks are now in a segment that is not `left` and may exist. A
+    /// segment whose entry is unreadable may exist: a later import may read the entry, and then
+    /// needs these runs to find the blocks.
+    fn runs_elsewhere(
+        &self,
+        table: Option<&Arc<RemapTable>>,
+        left: VsegId,
+        bug: PlantedBug,
+    ) -> Vec<RemapRun> {
+        let may_exist = |vseg: VsegId| {
+            let is_unread = self.is_lost(vseg) && bug != PlantedBug::RunsIntoUnreadDropped;
+            is_unread || self.slots.contains_key(&vseg)
+        };
         let runs = table.into_iter().flat_map(|table| table.runs());
-        runs.filter(|run| run.host != left && self.slots.contains_key(&run.host)).collect()
+        runs.filter(|run| run.host != left && may_exist(run.host)).collect()
     }
 }
 

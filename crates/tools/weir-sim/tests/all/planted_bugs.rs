@@ -195,6 +195,14 @@ fn import_that_gives_up_unreadable_parts_is_noticed() {
 }
 
 #[test]
+fn remap_table_without_runs_into_unread_segments_is_noticed() {
+    // The bug shows only if the cleaner moves blocks of a segment that also has blocks in a segment
+    // whose entry is unreadable. One seed in 400 has such a move.
+    let effort = Effort { steps_per_million: 10_000, ..OWN };
+    is_noticed_soon(PlantedBug::RunsIntoUnreadDropped, &[49], 400, effort);
+}
+
+#[test]
 fn import_that_writes_before_its_claim_is_noticed() {
     // A scenario that does not notice the bug takes 15 s of CPU, so start with a seed that does.
     is_noticed_soon(PlantedBug::OpensUnclaimed, &[14], 20, OPENINGS);
