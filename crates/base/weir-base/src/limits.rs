@@ -56,6 +56,14 @@ pub const STREAM_WRITE_BYTES: usize = 1 << 20;
 /// of the write-out to 16 MiB.
 pub const STREAM_WRITES_IN_FLIGHT: usize = 16;
 
+/// Time after a write to the intent log during which clients probably wait for the log again.
+pub const LOG_IS_BUSY: Duration = Duration::from_millis(100);
+
+/// Maximum number of device writes in flight for each vdev during the write-out of a txg while the
+/// intent log is busy. A disk performs writes in about the order of their arrival, so each of these
+/// writes can delay a flush by the time that the disk needs for it.
+pub const WRITES_BESIDE_LOG: usize = 1;
+
 /// Maximum number of tree nodes that one write-out or range read reads concurrently.
 pub const NODE_READS_IN_FLIGHT: usize = 64;
 

@@ -8,9 +8,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use parking_lot::Mutex;
+use weir_base::limits::LOG_IS_BUSY;
 use weir_base::{Clock, Guid, Txg};
 use weir_cache::{BlockCache, CacheClass};
 use weir_device::Device;
@@ -99,6 +101,9 @@ pub struct Pool {
     pub(crate) vdevs: Vdevs,
     pub(crate) segments: Segments,
     pub(crate) log: IntentLog,
+    /// Time at which the newest write to the intent log began, in nanoseconds of the clock; 0
+    /// before the first write.
+    log_write_ns: AtomicU64,
     import_number: u64,
     /// This import epoch and earlier ones, newest first.
     pub(crate) lineage: Vec<ImportEpoch>,
@@ -162,6 +167,7 @@ impl Pool {
             vdevs,
             segments,
             log,
+            log_write_ns: AtomicU64::new(0),
             import_number: log_epoch,
             lineage,
             cache: BlockCache::new(options.cache_bytes),
@@ -365,6 +371,7 @@ impl Pool {
         newest_txg: Txg,
     ) -> Result<(), LogWriteError> {
         self.check_alive().map_err(LogWriteError::Pool)?;
+        self.log_write_ns.store(self.clock.monotonic().as_nanos() as u64, Ordering::Relaxed);
         let done = self.log.write(&self.vdevs, builder, newest_txg).await;
         if let Err(LogWriteError::Pool(error)) = &done {
             let vdev = &self.vdevs[usize::from(self.log.vdev())];
@@ -378,6 +385,16 @@ impl Pool {
             return Err(LogWriteError::NeedsCommit);
         }
         done
+    }
+
+    /// True if clients wait for writes of the intent log to disks that have data, too: one began
+    /// within [`LOG_IS_BUSY`].
+    pub(crate) fn log_is_busy(&self) -> bool {
+        if self.vdevs[usize::from(self.log.vdev())].role() == VdevRole::Log {
+            return false;
+        }
+        let begun = Duration::from_nanos(self.log_write_ns.load(Ordering::Relaxed));
+        !begun.is_zero() && self.clock.monotonic().saturating_sub(begun) < LOG_IS_BUSY
     }
 
     /// Number of the vdev that should hold the intent log.

@@ -19,7 +19,9 @@ use async_recursion::async_recursion as boxed;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use weir_base::hash::HashMap;
-use weir_base::limits::{NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT};
+use weir_base::limits::{
+    NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT, WRITES_BESIDE_LOG,
+};
 use weir_base::{ErrorKind, RecordSize, Txg, VsegId};
 use weir_block::{Block, IoBuf};
 use weir_cache::CacheClass;
@@ -473,11 +475,15 @@ impl WriteOut<'_> {
     /// flight.
     #[boxed(?Send)]
     async fn submit(&mut self, stream: usize, lane: usize) -> Result<(), PoolError> {
-        let lane = &mut self.streams.0[stream].lanes[lane];
-        let used = std::mem::take(&mut lane.used);
-        if used == 0 {
+        if self.streams.0[stream].lanes[lane].used == 0 {
             return Ok(());
         }
+        if self.pool.log_is_busy() {
+            let vdevs = self.streams.0[SegmentClass::Data as usize].lanes.len();
+            self.wait_for_writes(vdevs * WRITES_BESIDE_LOG).await?;
+        }
+        let lane = &mut self.streams.0[stream].lanes[lane];
+        let used = std::mem::take(&mut lane.used);
         let open = lane.open.expect("only an open lane is filled");
         let buf = Arc::new(lane.buf.take().expect("a filled lane has a buffer"));
         let vdev = &self.pool.vdevs[usize::from(open.vdev)];
@@ -504,7 +510,12 @@ impl WriteOut<'_> {
             self.written(written)?;
         }
         yield_now().await;
-        while self.writes.len() >= STREAM_WRITES_IN_FLIGHT {
+        self.wait_for_writes(STREAM_WRITES_IN_FLIGHT).await
+    }
+
+    /// Waits until fewer than `max` device writes are in flight.
+    async fn wait_for_writes(&mut self, max: usize) -> Result<(), PoolError> {
+        while self.writes.len() >= max {
             let begun = self.pool.clock.monotonic();
             let written = self.writes.next().await.expect("the set is not empty");
             self.waited += self.pool.clock.monotonic().saturating_sub(begun);
