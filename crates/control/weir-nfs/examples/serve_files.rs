@@ -51,9 +51,10 @@ async fn serve(file: &Path, address: &str, rule: &str) -> Result<(), Box<dyn Err
     let background = Arc::clone(&files);
     let freeing = compio::runtime::spawn(async move { background.run_background().await });
     let root = InodeRef::from(&files.attributes(ROOT).await?);
-    let server = Arc::new(Server::new(HandleKey::new(7), 9));
+    let server = Arc::new(Server::new(9));
     server.shares.set(Share {
         id: ShareId::of("/tank/home", 1, root),
+        key: HandleKey::new(files.derived_key("NFS handles")),
         path: "/tank/home".to_owned(),
         files,
         fsid: 1,

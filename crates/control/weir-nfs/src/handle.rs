@@ -53,12 +53,12 @@ pub struct Handle {
     pub snapshot: u64,
 }
 
-/// Secret of a server that signs handles.
+/// Secret of a share that signs its handles.
 #[derive(Clone, Copy)]
 pub struct HandleKey(SipHasher24);
 
 impl HandleKey {
-    /// Creates the key from a secret of the pool, which no client knows.
+    /// Creates the key from a secret of the filesystem, which no client knows.
     pub fn new(secret: u128) -> Self {
         Self(SipHasher24::new_with_key(&secret.to_le_bytes()))
     }
@@ -90,8 +90,8 @@ impl HandleKey {
         bytes.try_into().expect("the fields have 48 bytes")
     }
 
-    /// Decodes the handle of a client. `None` if this server did not make it: the server replies
-    /// NFS3ERR_BADHANDLE.
+    /// Decodes the handle of a client. `None` if no server made it for this share: the server
+    /// replies NFS3ERR_BADHANDLE.
     pub fn decode(&self, bytes: &[u8]) -> Option<Handle> {
         let (body, tag) = bytes.split_at_checked(BODY_BYTES)?;
         if tag != self.tag(body).to_le_bytes() {
@@ -123,6 +123,15 @@ fn u48(bytes: [u8; 6]) -> u64 {
 impl Handle {
     /// Length of an encoded handle; NFSv3 allows 64 bytes.
     pub const BYTES: usize = BODY_BYTES + 8;
+
+    /// Share of an encoded handle, which has the key that checks the handle. `None` if the handle
+    /// has another form.
+    pub(crate) fn share_of(bytes: &[u8]) -> Option<ShareId> {
+        let (head, rest) = bytes.split_first_chunk::<4>()?;
+        let (share, _) = rest.split_first_chunk::<8>()?;
+        let is_ours = bytes.len() == Self::BYTES && *head == [VERSION, 0, 0, 0];
+        is_ours.then_some(ShareId(u64::from_le_bytes(*share)))
+    }
 }
 
 #[cfg(test)]
@@ -140,7 +149,7 @@ mod tests {
     fn handle_survives_a_restart_with_the_same_secret() {
         let bytes = HandleKey::new(7).encode(&HANDLE);
         assert_eq!(HandleKey::new(7).decode(&bytes), Some(HANDLE));
-        assert_eq!(HandleKey::new(8).decode(&bytes), None, "handle of another pool");
+        assert_eq!(HandleKey::new(8).decode(&bytes), None, "handle of another filesystem");
     }
 
     #[test]

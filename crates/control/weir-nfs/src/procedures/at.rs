@@ -10,19 +10,18 @@ use weir_nfs_wire::nfs3::{Fattr3, FileHandle, Nfs3Result, Nfsstat3, PostOpAttr, 
 use weir_oncrpc::{Encoder, Failed, Opaque, Xdr};
 
 use crate::attributes::{fattr, wcc};
-use crate::handle::{Handle, HandleKey};
+use crate::handle::Handle;
 use crate::share::{Identity, Share};
 use crate::status::status;
 
 /// The place of a call: an inode of a share, and the user of the call.
-pub(crate) struct At<'s> {
+pub(crate) struct At {
     pub(crate) share: Arc<Share>,
     pub(crate) inode: InodeRef,
     pub(crate) user: Identity,
-    pub(crate) key: &'s HandleKey,
 }
 
-impl At<'_> {
+impl At {
     pub(crate) fn files(&self) -> &Filesystem {
         &self.share.files
     }
@@ -43,7 +42,7 @@ impl At<'_> {
     /// Handle of an inode of this share.
     pub(crate) fn handle(&self, inode: InodeRef) -> [u8; Handle::BYTES] {
         let Share { id, fsid, .. } = *self.share;
-        self.key.encode(&Handle { share: id, fsid, inode, snapshot: 0 })
+        self.share.key.encode(&Handle { share: id, fsid, inode, snapshot: 0 })
     }
 
     /// Attributes of the inode of the call, for the reply of a failed call.

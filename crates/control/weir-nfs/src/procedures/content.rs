@@ -16,14 +16,14 @@ use crate::attributes::set_attributes;
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::procedures::at::{At, put, put_error, put_status};
 
-pub(super) async fn getattr(at: &At<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn getattr(at: &At, out: &mut Encoder<'_>) {
     match at.files().attributes_of(at.inode).await {
         Ok(attributes) => put(out, &GetattrResok { attributes: at.fattr(&attributes) }),
         Err(error) => put_error(out, &error, ()),
     }
 }
 
-pub(super) async fn setattr(at: &At<'_>, args: &SetattrArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn setattr(at: &At, args: &SetattrArgs<'_>, out: &mut Encoder<'_>) {
     let requested = set_attributes(&args.new_attributes, at.files().time());
     let Some((changes, sets_now)) = requested else {
         return put_status(out, Nfsstat3::Inval, at.known_wcc().await);
@@ -40,7 +40,7 @@ pub(super) async fn setattr(at: &At<'_>, args: &SetattrArgs<'_>, out: &mut Encod
     }
 }
 
-pub(super) async fn access(at: &At<'_>, args: &AccessArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn access(at: &At, args: &AccessArgs<'_>, out: &mut Encoder<'_>) {
     let (attributes, allowed) = match at.files().allowed(&at.user.credentials(), at.inode).await {
         Ok(found) => found,
         Err(error) => return put_error(out, &error, at.known().await),
@@ -60,7 +60,7 @@ pub(super) async fn access(at: &At<'_>, args: &AccessArgs<'_>, out: &mut Encoder
     put(out, &AccessResok { attributes: Some(at.fattr(&attributes)), access });
 }
 
-pub(super) async fn readlink(at: &At<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn readlink(at: &At, out: &mut Encoder<'_>) {
     match at.files().read_link_of(at.inode).await {
         Ok((target, attributes)) => {
             let attributes = Some(at.fattr(&attributes));
@@ -73,7 +73,7 @@ pub(super) async fn readlink(at: &At<'_>, out: &mut Encoder<'_>) {
     }
 }
 
-pub(super) async fn read(at: &At<'_>, args: &ReadArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn read(at: &At, args: &ReadArgs<'_>, out: &mut Encoder<'_>) {
     let bytes = args.count.min(TRANSFER_BYTES_MAX) as usize;
     let user = at.user.credentials();
     match at.files().read_for(&user, at.inode, (args.offset, bytes)).await {
@@ -94,7 +94,7 @@ pub(super) async fn read(at: &At<'_>, args: &ReadArgs<'_>, out: &mut Encoder<'_>
     }
 }
 
-pub(super) async fn write(at: &At<'_>, args: &WriteArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn write(at: &At, args: &WriteArgs<'_>, out: &mut Encoder<'_>) {
     // RFC 1813 section 3.3.7 lets the server write fewer bytes than the client sent.
     let count = args.data.bytes().len().min(args.count as usize).min(TRANSFER_BYTES_MAX as usize);
     let data = args.data.bytes().get(..count).unwrap_or_default();
@@ -128,7 +128,7 @@ fn put_error_of_data<'a>(error: &FsError, info: impl Xdr<'a>, out: &mut Encoder<
     }
 }
 
-pub(super) async fn commit(at: &At<'_>, _args: &CommitArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn commit(at: &At, _args: &CommitArgs<'_>, out: &mut Encoder<'_>) {
     // All data of the file becomes durable, which includes the range of the call.
     let committed = match at.files().attributes_of(at.inode).await {
         Ok(attributes) if attributes.file_type == FileType::Regular => {

@@ -36,7 +36,7 @@ struct Part {
 }
 
 /// Lists the entries after a cookie.
-async fn part(at: &At<'_>, cookie: u64) -> Result<Part, FsError> {
+async fn part(at: &At, cookie: u64) -> Result<Part, FsError> {
     let after = if cookie <= PARENT_COOKIE { 0 } else { cookie };
     let listed = at.files().list_for(&at.user.credentials(), at.inode, after).await?;
     let mut items = Vec::with_capacity(listed.entries.len() + 2);
@@ -57,19 +57,19 @@ async fn part(at: &At<'_>, cookie: u64) -> Result<Part, FsError> {
     Ok(Part { directory: listed.directory, items, is_last })
 }
 
-pub(super) async fn readdir(at: &At<'_>, args: &ReaddirArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn readdir(at: &At, args: &ReaddirArgs<'_>, out: &mut Encoder<'_>) {
     let limits = (None, args.count.min(DIRECTORY_BYTES_MAX));
     list(at, (args.cookie, args.cookieverf), limits, out).await;
 }
 
-pub(super) async fn readdirplus(at: &At<'_>, args: &ReaddirplusArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn readdirplus(at: &At, args: &ReaddirplusArgs<'_>, out: &mut Encoder<'_>) {
     let limits = (Some(args.dircount), args.maxcount.min(DIRECTORY_BYTES_MAX));
     list(at, (args.cookie, args.cookieverf), limits, out).await;
 }
 
 /// Appends a list. `dircount` is set for READDIRPLUS.
 async fn list(
-    at: &At<'_>,
+    at: &At,
     (cookie, verifier): (u64, Verifier),
     (dircount, bytes_max): (Option<u32>, u32),
     out: &mut Encoder<'_>,
@@ -127,7 +127,7 @@ async fn list(
 
 /// Appends an entry. Returns false if it does not fit.
 async fn push(
-    at: &At<'_>,
+    at: &At,
     reply: &mut DirectoryReply<'_, '_>,
     item: &Item,
     dircount: Option<u32>,

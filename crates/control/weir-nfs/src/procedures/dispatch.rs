@@ -12,7 +12,7 @@ use weir_nfs_wire::nfs3::{
 use weir_oncrpc::Encoder;
 use weir_oncrpc::message::{AuthStat, OpaqueAuth};
 
-use crate::handle::HandleKey;
+use crate::handle::Handle;
 use crate::procedures::at::{At, put_status};
 use crate::procedures::{content, directories, names, properties};
 use crate::share::{Refusal, Shares, identify};
@@ -31,15 +31,20 @@ pub(crate) enum Stop {
 }
 
 /// Finds the share and the inode of a handle, and the user of the call.
-pub(crate) fn resolve<'s>(
-    (shares, key): (&Shares, &'s HandleKey),
+pub(crate) fn resolve(
+    shares: &Shares,
     caller: &Caller<'_>,
     (handle, effect): (&FileHandle<'_>, Effect),
-) -> Result<At<'s>, Stop> {
-    let handle = key.decode(handle.bytes()).ok_or(Stop::Status(Nfsstat3::Badhandle))?;
-    let share = shares.get(handle.share).filter(|share| share.fsid == handle.fsid);
+) -> Result<At, Stop> {
+    let bad = Stop::Status(Nfsstat3::Badhandle);
+    let Some(id) = Handle::share_of(handle.bytes()) else { return Err(bad) };
+    // The key of a share that is gone is gone too, so its handles cannot be checked.
+    let share = shares.get(id).ok_or(Stop::Status(Nfsstat3::Stale))?;
+    let Some(handle) = share.key.decode(handle.bytes()) else { return Err(bad) };
     // Snapshots have no shares yet.
-    let share = share.filter(|_| handle.snapshot == 0).ok_or(Stop::Status(Nfsstat3::Stale))?;
+    if share.fsid != handle.fsid || handle.snapshot != 0 {
+        return Err(Stop::Status(Nfsstat3::Stale));
+    }
     let user = identify(&share.rules, caller.address, &caller.credential);
     let user = user.map_err(|refusal| match refusal {
         Refusal::Access => Stop::Status(Nfsstat3::Acces),
@@ -48,7 +53,7 @@ pub(crate) fn resolve<'s>(
     if effect == Effect::Changes && !user.writes {
         return Err(Stop::Status(Nfsstat3::Rofs));
     }
-    Ok(At { share, inode: handle.inode, user, key })
+    Ok(At { share, inode: handle.inode, user })
 }
 
 /// The handle that decides about share and user.
@@ -111,14 +116,14 @@ fn put_stopped(procedure: Procedure, status: Nfsstat3, out: &mut Encoder<'_>) {
 /// # Errors
 /// The server denies the call: the credential is not accepted.
 pub(crate) async fn run(
-    (shares, key): (&Shares, &HandleKey),
+    shares: &Shares,
     caller: &Caller<'_>,
     args: &Args<'_>,
     out: &mut Encoder<'_>,
 ) -> Result<(), AuthStat> {
     let procedure = args.procedure();
     let Some(handle) = first_handle(args) else { return Ok(()) };
-    let at = match resolve((shares, key), caller, (&handle, procedure.effect())) {
+    let at = match resolve(shares, caller, (&handle, procedure.effect())) {
         Ok(at) => at,
         Err(Stop::Auth(stat)) => return Err(stat),
         Err(Stop::Status(status)) => {
@@ -128,8 +133,12 @@ pub(crate) async fn run(
     };
     // Directory of the second handle of RENAME and LINK: in the same share.
     let second = |handle: &FileHandle<'_>| -> Result<InodeRef, Nfsstat3> {
-        let handle = key.decode(handle.bytes()).ok_or(Nfsstat3::Badhandle)?;
-        let is_same = handle.share == at.share.id && handle.fsid == at.share.fsid;
+        let id = Handle::share_of(handle.bytes()).ok_or(Nfsstat3::Badhandle)?;
+        if id != at.share.id {
+            return Err(Nfsstat3::Xdev);
+        }
+        let handle = at.share.key.decode(handle.bytes()).ok_or(Nfsstat3::Badhandle)?;
+        let is_same = handle.fsid == at.share.fsid;
         if is_same && handle.snapshot == 0 { Ok(handle.inode) } else { Err(Nfsstat3::Xdev) }
     };
     match args {

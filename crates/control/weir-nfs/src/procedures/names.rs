@@ -16,7 +16,7 @@ use crate::attributes::{device_number, set_attributes};
 use crate::procedures::at::{At, as_handle, put, put_error, put_status};
 use crate::status::status;
 
-pub(super) async fn lookup(at: &At<'_>, args: &DirOpArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn lookup(at: &At, args: &DirOpArgs<'_>, out: &mut Encoder<'_>) {
     // The root has no parent inside the share.
     let name = match args.name.bytes() {
         b".." if at.is_root() => b".",
@@ -38,7 +38,7 @@ pub(super) async fn lookup(at: &At<'_>, args: &DirOpArgs<'_>, out: &mut Encoder<
 /// Attributes of a created inode, and of the directory if the call changed it.
 type New = (Attributes, Option<BeforeAfter>);
 
-pub(super) async fn create(at: &At<'_>, args: &CreateArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn create(at: &At, args: &CreateArgs<'_>, out: &mut Encoder<'_>) {
     let name = args.place.name.bytes();
     let made = match args.how {
         CreateHow::Exclusive(verifier) => {
@@ -53,7 +53,7 @@ pub(super) async fn create(at: &At<'_>, args: &CreateArgs<'_>, out: &mut Encoder
 
 /// Creates a file, or changes the size of the existing one. Each of the two is atomic. If the file
 /// disappears between them, the call begins again.
-async fn create_or_open(at: &At<'_>, name: &[u8], requested: &Sattr3) -> Result<New, FsError> {
+async fn create_or_open(at: &At, name: &[u8], requested: &Sattr3) -> Result<New, FsError> {
     const ATTEMPTS_MAX: usize = 16;
     for _ in 0..ATTEMPTS_MAX {
         match make(at, (name, NewKind::File), requested).await {
@@ -85,19 +85,19 @@ async fn create_or_open(at: &At<'_>, name: &[u8], requested: &Sattr3) -> Result<
     Err(FsError::Exists)
 }
 
-pub(super) async fn mkdir(at: &At<'_>, args: &MkdirArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn mkdir(at: &At, args: &MkdirArgs<'_>, out: &mut Encoder<'_>) {
     let new = (args.place.name.bytes(), NewKind::Directory);
     put_new(at, make(at, new, &args.attributes).await, out).await;
 }
 
-pub(super) async fn symlink(at: &At<'_>, args: &SymlinkArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn symlink(at: &At, args: &SymlinkArgs<'_>, out: &mut Encoder<'_>) {
     let new = (args.place.name.bytes(), NewKind::Symlink(args.target.bytes()));
     // The permission bits of a link have no meaning; Linux shows them as 0777.
     let attributes = Sattr3 { mode: Some(0o777), ..args.attributes };
     put_new(at, make(at, new, &attributes).await, out).await;
 }
 
-pub(super) async fn mknod(at: &At<'_>, args: &MknodArgs<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn mknod(at: &At, args: &MknodArgs<'_>, out: &mut Encoder<'_>) {
     let none = Specdata3::default();
     let (file_type, attributes, device) = match args.what {
         MknodData::CharacterDevice(attributes, device) => {
@@ -120,7 +120,7 @@ pub(super) async fn mknod(at: &At<'_>, args: &MknodArgs<'_>, out: &mut Encoder<'
 /// Creates an inode with the attributes that the client requests. The mode comes with the inode;
 /// the other attributes are set before the reply.
 async fn make(
-    at: &At<'_>,
+    at: &At,
     (name, kind): (&[u8], NewKind<'_>),
     requested: &Sattr3,
 ) -> Result<New, FsError> {
@@ -144,7 +144,7 @@ async fn make(
 }
 
 /// Makes a new inode durable and appends the result.
-async fn put_new(at: &At<'_>, made: Result<New, FsError>, out: &mut Encoder<'_>) {
+async fn put_new(at: &At, made: Result<New, FsError>, out: &mut Encoder<'_>) {
     match at.durable(made, |(inode, _)| inode.number).await {
         Ok((inode, directory)) => {
             let dir_wcc = match directory {
@@ -165,7 +165,7 @@ async fn put_new(at: &At<'_>, made: Result<New, FsError>, out: &mut Encoder<'_>)
 }
 
 pub(super) async fn remove(
-    at: &At<'_>,
+    at: &At,
     args: &DirOpArgs<'_>,
     is_directory: bool,
     out: &mut Encoder<'_>,
@@ -181,7 +181,7 @@ pub(super) async fn remove(
 
 /// Renames a name of the directory `at` to a name of the directory `to` of the same share.
 pub(super) async fn rename(
-    at: &At<'_>,
+    at: &At,
     old_name: &[u8],
     (to, new_name): (Result<InodeRef, Nfsstat3>, &[u8]),
     out: &mut Encoder<'_>,
@@ -210,7 +210,7 @@ pub(super) async fn rename(
 
 /// Adds a name in the directory `to` of the same share to the inode `at`.
 pub(super) async fn link(
-    at: &At<'_>,
+    at: &At,
     (to, name): (Result<InodeRef, Nfsstat3>, &[u8]),
     out: &mut Encoder<'_>,
 ) {

@@ -17,7 +17,7 @@ use crate::procedures::at::{At, put, put_error};
 const NAME_BYTES_MAX: u32 = 255;
 
 /// Attributes of the inode of the call. `None` if the inode is gone: the result is an error then.
-async fn known(at: &At<'_>, out: &mut Encoder<'_>) -> Option<PostOpAttr> {
+async fn known(at: &At, out: &mut Encoder<'_>) -> Option<PostOpAttr> {
     match at.files().attributes_of(at.inode).await {
         Ok(attributes) => Some(Some(at.fattr(&attributes))),
         Err(error) => {
@@ -27,7 +27,7 @@ async fn known(at: &At<'_>, out: &mut Encoder<'_>) -> Option<PostOpAttr> {
     }
 }
 
-pub(super) async fn fsstat(at: &At<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn fsstat(at: &At, out: &mut Encoder<'_>) {
     let Some(attributes) = known(at, out).await else { return };
     match at.files().statistics().await {
         Ok(found) => put(
@@ -47,7 +47,7 @@ pub(super) async fn fsstat(at: &At<'_>, out: &mut Encoder<'_>) {
     }
 }
 
-pub(super) async fn fsinfo(at: &At<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn fsinfo(at: &At, out: &mut Encoder<'_>) {
     let Some(attributes) = known(at, out).await else { return };
     put(
         out,
@@ -70,7 +70,7 @@ pub(super) async fn fsinfo(at: &At<'_>, out: &mut Encoder<'_>) {
     );
 }
 
-pub(super) async fn pathconf(at: &At<'_>, out: &mut Encoder<'_>) {
+pub(super) async fn pathconf(at: &At, out: &mut Encoder<'_>) {
     let Some(attributes) = known(at, out).await else { return };
     put(
         out,

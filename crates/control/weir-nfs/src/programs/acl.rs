@@ -14,7 +14,6 @@ use weir_nfs_wire::nfsacl::{
 use weir_oncrpc::Encoder;
 use weir_oncrpc::message::AuthStat;
 
-use crate::handle::HandleKey;
 use crate::procedures::at::{At, put, put_error, put_status};
 use crate::procedures::dispatch::{Caller, Stop, resolve};
 use crate::share::Shares;
@@ -24,7 +23,7 @@ use crate::share::Shares;
 /// # Errors
 /// The server denies the call: the credential is not accepted.
 pub(crate) async fn run(
-    place: (&Shares, &HandleKey),
+    shares: &Shares,
     caller: &Caller<'_>,
     args: &Args<'_>,
     out: &mut Encoder<'_>,
@@ -34,7 +33,7 @@ pub(crate) async fn run(
         Args::Getacl(args) => args.object,
         Args::Setacl(args) => args.object,
     };
-    let at = match resolve(place, caller, (&handle, args.procedure().effect())) {
+    let at = match resolve(shares, caller, (&handle, args.procedure().effect())) {
         Ok(at) => at,
         Err(Stop::Auth(stat)) => return Err(stat),
         Err(Stop::Status(status)) => {
@@ -50,7 +49,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-async fn getacl(at: &At<'_>, args: &GetaclArgs<'_>, out: &mut Encoder<'_>) {
+async fn getacl(at: &At, args: &GetaclArgs<'_>, out: &mut Encoder<'_>) {
     if args.mask & !mask::ALL != 0 {
         return put_status(out, Nfsstat3::Inval, at.known().await);
     }
@@ -67,14 +66,14 @@ async fn getacl(at: &At<'_>, args: &GetaclArgs<'_>, out: &mut Encoder<'_>) {
     put(out, &GetaclResok { attributes: Some(at.fattr(&attributes)), acls });
 }
 
-async fn setacl(at: &At<'_>, args: &SetaclArgs<'_>, out: &mut Encoder<'_>) {
+async fn setacl(at: &At, args: &SetaclArgs<'_>, out: &mut Encoder<'_>) {
     match set(at, &args.acls).await {
         Ok(attributes) => put(out, &SetaclResok { attributes: Some(at.fattr(&attributes)) }),
         Err(error) => put_error(out, &error, at.known().await),
     }
 }
 
-async fn set(at: &At<'_>, acls: &Secattr) -> Result<Attributes, FsError> {
+async fn set(at: &At, acls: &Secattr) -> Result<Attributes, FsError> {
     let mut attributes = at.files().attributes_of(at.inode).await?;
     let is_directory = attributes.file_type == FileType::Directory;
     // Both ACLs are decoded before the first one changes.

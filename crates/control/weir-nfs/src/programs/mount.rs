@@ -15,7 +15,7 @@ use weir_nfs_wire::mount::{DirPath, Export, MountEntry, MountName, v1, v3};
 use weir_oncrpc::message::{AcceptStat, flavor};
 use weir_oncrpc::{Array, Decoder, Encoder, Failed, List, Opaque};
 
-use crate::handle::{Handle, HandleKey};
+use crate::handle::Handle;
 use crate::limits::MOUNTS_MAX;
 use crate::procedures::dispatch::Caller;
 use crate::programs::outcome::Outcome;
@@ -60,7 +60,7 @@ impl Mounts {
 
 /// Runs a procedure of MOUNT and appends its results.
 pub(crate) async fn run(
-    (shares, key, mounts): (&Shares, &HandleKey, &Mounts),
+    (shares, mounts): (&Shares, &Mounts),
     caller: &Caller<'_>,
     (version, procedure): (u32, u32),
     mut input: Decoder<'_>,
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     let handle;
     let results = match args {
         v3::Args::Null(()) => v3::Results::Null(()),
-        v3::Args::Mnt(path) => match mount((shares, key), caller, &path).await {
+        v3::Args::Mnt(path) => match mount(shares, caller, &path).await {
             Ok(bytes) => {
                 mounts.add(client, path.bytes());
                 handle = bytes;
@@ -130,7 +130,7 @@ pub(crate) async fn run(
 
 /// Returns the handle of the directory with a path.
 async fn mount(
-    (shares, key): (&Shares, &HandleKey),
+    shares: &Shares,
     caller: &Caller<'_>,
     path: &DirPath<'_>,
 ) -> Result<[u8; Handle::BYTES], v3::Mountstat3> {
@@ -142,7 +142,7 @@ async fn mount(
         Err(Refusal::Access) => return Err(v3::Mountstat3::Acces),
     }
     let inode = walk(&share, rest).await.map_err(|error| mount_status(&error))?;
-    let Share { id, fsid, .. } = *share;
+    let Share { id, key, fsid, .. } = *share;
     Ok(key.encode(&Handle { share: id, fsid, inode, snapshot: 0 }))
 }
 

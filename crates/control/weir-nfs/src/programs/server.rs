@@ -19,7 +19,6 @@ use weir_oncrpc::record::RecordStart;
 use weir_oncrpc::{Decoder, Encoder};
 
 use crate::duplicates::{Begun, ConnectionReplies, Duplicates};
-use crate::handle::HandleKey;
 use crate::procedures::dispatch::{Caller, run};
 use crate::programs::acl;
 use crate::programs::mount::{self as mount_program, Mounts};
@@ -30,7 +29,6 @@ use crate::share::Shares;
 pub struct Server {
     /// Shares of the server.
     pub shares: Shares,
-    pub(crate) key: HandleKey,
     duplicates: Duplicates,
     /// Clients that mounted a share.
     pub mounts: Mounts,
@@ -43,10 +41,10 @@ pub struct Client {
 }
 
 impl Server {
-    /// Creates a server without shares. `key` signs the handles; `seed` is a random number.
-    pub fn new(key: HandleKey, seed: u64) -> Self {
+    /// Creates a server without shares. `seed` is a random number.
+    pub fn new(seed: u64) -> Self {
         let (shares, duplicates) = (Shares::default(), Duplicates::new(seed));
-        Self { shares, key, duplicates, mounts: Mounts::default() }
+        Self { shares, duplicates, mounts: Mounts::default() }
     }
 
     /// Adds a connection.
@@ -114,7 +112,7 @@ impl Server {
             MOUNT3 | MOUNT1 => {
                 let caller = client.caller(call);
                 let call = (call.version, call.procedure);
-                let place = (&self.shares, &self.key, &self.mounts);
+                let place = (&self.shares, &self.mounts);
                 mount_program::run(place, &caller, call, input, &mut Encoder::new(out)).await
             }
             NLM => refuse_lock(call, input, out),
@@ -138,13 +136,17 @@ impl Server {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
         let caller = client.caller(call);
-        let place = (&self.shares, &self.key);
-        let results =
-            async |out: &mut OutBuf| match run(place, &caller, &args, &mut Encoder::new(out)).await
-            {
-                Ok(()) => Outcome::Done,
-                Err(stat) => Outcome::Denied(stat),
-            };
+        let results = async |out: &mut OutBuf| match run(
+            &self.shares,
+            &caller,
+            &args,
+            &mut Encoder::new(out),
+        )
+        .await
+        {
+            Ok(()) => Outcome::Done,
+            Err(stat) => Outcome::Denied(stat),
+        };
         once((client, call, bytes), procedure.effect(), out, results).await
     }
 
@@ -160,14 +162,17 @@ impl Server {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
         let caller = client.caller(call);
-        let place = (&self.shares, &self.key);
-        let results =
-            async |out: &mut OutBuf| match acl::run(place, &caller, &args, &mut Encoder::new(out))
-                .await
-            {
-                Ok(()) => Outcome::Done,
-                Err(stat) => Outcome::Denied(stat),
-            };
+        let results = async |out: &mut OutBuf| match acl::run(
+            &self.shares,
+            &caller,
+            &args,
+            &mut Encoder::new(out),
+        )
+        .await
+        {
+            Ok(()) => Outcome::Done,
+            Err(stat) => Outcome::Denied(stat),
+        };
         once((client, call, bytes), procedure.effect(), out, results).await
     }
 }

@@ -10,12 +10,14 @@ use weir_fs::{Filesystem, InodeRef};
 use weir_nfs_wire::nfs3::Verifier;
 
 use super::rules::Rules;
-use crate::handle::ShareId;
+use crate::handle::{HandleKey, ShareId};
 
 /// A directory of a filesystem that clients may mount.
 pub struct Share {
     /// Identifier in handles.
     pub id: ShareId,
+    /// Key that signs the handles of the share.
+    pub key: HandleKey,
     /// Path in MOUNT, such as `/tank/home`.
     pub path: String,
     /// The filesystem.

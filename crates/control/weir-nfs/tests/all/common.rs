@@ -81,7 +81,7 @@ impl Served {
         let now = Box::new(|| TimeStamp { seconds: 1_000, nanos: 5 });
         let files = run(&engine, Filesystem::create(&engine, "home", layout, &[], now)).unwrap();
         let root = InodeRef::from(&run(&engine, files.attributes(ROOT)).unwrap());
-        let server = Server::new(HandleKey::new(7), 9);
+        let server = Server::new(9);
         let served = Self { engine, files: Arc::new(files), server, root };
         served.server.shares.set(served.share("/tank/home", root, rules));
         served
@@ -92,6 +92,7 @@ impl Served {
         let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         Share {
             id: ShareId::of(path, FSID, root),
+            key: HandleKey::new(7),
             path: path.to_owned(),
             files: Arc::clone(&self.files),
             fsid: FSID,

@@ -39,6 +39,17 @@ impl NameHash {
         Self::new(layout.hash_key, case)
     }
 
+    /// Key for another purpose, which no client can compute: no name contains a `/`.
+    pub(crate) fn derived_key(&self, purpose: &str) -> u128 {
+        let half = |number: u8| {
+            let mut hasher = self.sip;
+            hasher.write(&[b'/', number]);
+            hasher.write(purpose.as_bytes());
+            u128::from(hasher.finish())
+        };
+        half(0) | half(1) << 64
+    }
+
     /// Prepares the search for a name. `None` if no entry can have the name: it is not UTF-8, and
     /// the filesystem is case-insensitive.
     pub fn search<'n>(&self, name: &'n [u8]) -> Option<SearchName<'n>> {

@@ -64,6 +64,12 @@ impl Filesystem {
         (self.now)()
     }
 
+    /// Secret key of the filesystem for a purpose outside this crate. It is the same after every
+    /// open, import and rename.
+    pub fn derived_key(&self, purpose: &str) -> u128 {
+        self.hash.derived_key(purpose)
+    }
+
     /// Number of inodes in memory.
     pub fn inodes_in_memory(&self) -> usize {
         self.inodes.count()
