@@ -109,6 +109,9 @@ fn run(cli: Cli) -> Result<Answer, ApiError> {
         Command::Export { verb, remote } => {
             export::run(&verb, &Session::open(&root, &remote.into())?)
         }
+        Command::Share { verb, remote } => {
+            filesystem::share::run(verb, &Session::open(&root, &remote.into())?)
+        }
         Command::Target { verb, remote } => {
             target::run(verb, &Session::open(&root, &remote.into())?)
         }

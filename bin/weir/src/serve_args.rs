@@ -17,7 +17,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use weir_api::peer::PEER_PORT;
 use weir_api::place::{
-    API_PORT, ISCSI_PORT, NBD_PORT, NBD_SOCKET, default_api_socket, default_state_dir,
+    API_PORT, ISCSI_PORT, NBD_PORT, NBD_SOCKET, NFS_PORT, default_api_socket, default_state_dir,
 };
 use weir_api::{Address, ApiError};
 use weir_base::limits::MEMORY_BYTES_MIN;
@@ -73,6 +73,10 @@ pub(crate) struct ServeArgs {
     /// off]
     #[arg(long, value_name = "HOST:PORT")]
     iscsi: Vec<String>,
+    /// Address on which NFS listens; may be repeated. Each share has rules of its own for clients
+    /// [default: NFS is off]
+    #[arg(long, value_name = "HOST:PORT")]
+    nfs: Vec<String>,
     /// Address on which other servers connect to replicate to this one [default: off]
     #[arg(long, value_name = "HOST:PORT",
         requires_all = ["tls_cert", "tls_key", "peer_secret_file"])]
@@ -97,7 +101,7 @@ pub(crate) struct ServeArgs {
     peer_secret_file: Option<PathBuf>,
     /// Memory of the server: a size such as 4GiB, or a percentage of the memory of this machine or
     /// control group such as 50% [default: 25%]. The process uses up to 10% more, plus 128MiB
-    /// (256MiB with --iscsi)
+    /// (another 128MiB with --iscsi, and with --nfs)
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     memory: Option<String>,
     /// Memory limit of the dedupe index, which finds equal blocks in volumes with dedupe, 20 bytes
@@ -160,12 +164,8 @@ impl ServeArgs {
                 nbd.insert(0, Address::loopback(NBD_PORT));
             }
         }
-        let iscsi = addresses(&self.iscsi, ISCSI_PORT)?;
-        if let Some(unix) = iscsi.iter().find(|at| matches!(at, Address::Unix(_))) {
-            let message = format!("iSCSI cannot listen on {unix}");
-            return Err(ApiError::new(ErrorKind::Invalid, message)
-                .with_action("write an address and a port, such as 127.0.0.1:3260"));
-        }
+        let iscsi = tcp_addresses("iSCSI", &self.iscsi, ISCSI_PORT)?;
+        let nfs = tcp_addresses("NFS", &self.nfs, NFS_PORT)?;
         let tls = match (self.tls_cert, self.tls_key) {
             (Some(certificate), Some(key)) => Some((absolute(&certificate)?, absolute(&key)?)),
             _ => None,
@@ -179,15 +179,17 @@ impl ServeArgs {
         };
         let disk_dirs = self.disk_dir.iter().map(|dir| absolute(dir)).collect::<Result<_, _>>()?;
         let listen = peers.iter().map(|peers| &peers.listen);
-        refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(listen))?;
+        refuse_twice(api.iter().chain(&nbd).chain(&iscsi).chain(&nfs).chain(listen))?;
         let (tls_only, group) = (self.nbd_tls, self.nbd_group);
         let nbd_clients = NbdClients { allowed, tls_only, client_ca, group };
         let machine_bytes = machine_bytes();
-        let (serves_iscsi, serves_nbd_tls) = (!iscsi.is_empty(), tls_only);
-        let process_bytes = memory::process_bytes(serves_iscsi, serves_nbd_tls);
+        let (serves_iscsi, serves_nfs) = (!iscsi.is_empty(), !nfs.is_empty());
+        let serves_nbd_tls = tls_only;
+        let process_bytes = memory::process_bytes(serves_iscsi, serves_nfs, serves_nbd_tls);
         let total_bytes = memory_bytes(self.memory.as_deref(), machine_bytes, process_bytes)?;
         let dedupe_bytes = dedupe_bytes(self.dedupe_memory.as_deref(), machine_bytes, total_bytes)?;
-        let memory = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi, serves_nbd_tls };
+        let memory =
+            MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi, serves_nfs, serves_nbd_tls };
         let (log, demo) = (self.log.level(), self.demo);
         Ok(ServeOptions {
             state_dir,
@@ -196,6 +198,7 @@ impl ServeArgs {
             nbd,
             nbd_clients,
             iscsi,
+            nfs,
             peers,
             tls,
             api_open: self.api_open,
@@ -221,6 +224,19 @@ fn addresses(given: &[String], port: u16) -> Result<Vec<Address>, ApiError> {
         tcp @ Address::Tcp { .. } => Ok(tcp),
     };
     given.iter().map(one).collect()
+}
+
+/// Parses addresses of a protocol that unix sockets cannot carry.
+fn tcp_addresses(protocol: &str, given: &[String], port: u16) -> Result<Vec<Address>, ApiError> {
+    let all = addresses(given, port)?;
+    match all.iter().find(|at| matches!(at, Address::Unix(_))) {
+        None => Ok(all),
+        Some(unix) => {
+            let message = format!("{protocol} cannot listen on {unix}");
+            Err(ApiError::new(ErrorKind::Invalid, message)
+                .with_action(format!("write an address and a port, such as 127.0.0.1:{port}")))
+        }
+    }
 }
 
 fn allow_list(entries: &[String]) -> Result<AllowList, ApiError> {
@@ -418,7 +434,7 @@ mod tests {
     }
 
     fn with(text: Option<&str>, machine_bytes: u64) -> Result<u64, ApiError> {
-        memory_bytes(text, machine_bytes, memory::process_bytes(false, false))
+        memory_bytes(text, machine_bytes, memory::process_bytes(false, false, false))
     }
 
     #[test]

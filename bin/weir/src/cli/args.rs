@@ -19,6 +19,7 @@ use crate::cli::bookmark::BookmarkVerb;
 use crate::cli::events::EventArgs;
 use crate::cli::export::ExportVerb;
 use crate::cli::filesystem::mount::{MountArgs, UnmountArgs};
+use crate::cli::filesystem::share::ShareVerb;
 use crate::cli::filesystem::verbs::FilesystemVerb;
 use crate::cli::lun::LunVerb;
 use crate::cli::pool::PoolVerb;
@@ -26,6 +27,7 @@ use crate::cli::property::{GetArgs, InheritArgs, SetArgs};
 use crate::cli::replicate::ReplicateVerb;
 use crate::cli::schedule::ScheduleVerb;
 use crate::cli::server::ServerVerb;
+
 use crate::cli::snapshot::SnapshotVerb;
 use crate::cli::stream::StreamVerb;
 use crate::cli::target::TargetVerb;
@@ -173,6 +175,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: ExportVerb,
     },
+    /// Share filesystems with NFS clients
+    Share {
+        #[command(flatten)]
+        remote: Remote,
+        #[command(subcommand)]
+        verb: ShareVerb,
+    },
     /// Create iSCSI targets, set their allowed initiators and show sessions
     Target {
         #[command(flatten)]
@@ -248,6 +257,7 @@ impl Cli {
             | Command::Dedupe { remote, .. }
             | Command::Schedule { remote, .. }
             | Command::Export { remote, .. }
+            | Command::Share { remote, .. }
             | Command::Target { remote, .. }
             | Command::Lun { remote, .. }
             | Command::Stream { remote, .. }

@@ -19,6 +19,9 @@ pub const API_PORT: u16 = 7117;
 /// TCP port of NBD, as registered with IANA.
 pub const NBD_PORT: u16 = 10_809;
 
+/// TCP port of NFS, as registered with IANA.
+pub const NFS_PORT: u16 = 2049;
+
 /// TCP port of iSCSI, as registered with IANA.
 pub const ISCSI_PORT: u16 = 3260;
 

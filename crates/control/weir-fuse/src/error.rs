@@ -5,7 +5,6 @@
 use std::io;
 
 use weir_base::ErrorKind;
-use weir_fs::FsError;
 
 /// Device of the FUSE protocol.
 pub(crate) const DEVICE: &str = "/dev/fuse";
@@ -13,9 +12,6 @@ pub(crate) const DEVICE: &str = "/dev/fuse";
 /// Reason why a mount could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The filesystem could not be opened.
-    #[error("the filesystem cannot be opened: {0}")]
-    Open(FsError),
     /// The kernel has no FUSE, or the server may not use it.
     #[error("{DEVICE} cannot be opened: {0}")]
     Device(io::Error),
@@ -40,9 +36,6 @@ impl MountError {
     /// Returns the kind that the API maps to its own codes.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Open(FsError::Dataset(error)) => error.kind(),
-            Self::Open(FsError::Invalid(_)) => ErrorKind::Invalid,
-            Self::Open(_) => ErrorKind::Data,
             Self::Device(error) | Self::Mount(error) => match error.kind() {
                 io::ErrorKind::PermissionDenied => ErrorKind::Permission,
                 _ => ErrorKind::Unavailable,

@@ -24,4 +24,3 @@ pub use error::MountError;
 pub use limits::OPENS_MAX;
 pub use session::mount::{Mount, MountOptions, unmount};
 pub use session::mount_table::{MountedAt, is_dead, mounts};
-pub use session::mounted_files::MountedFiles;

@@ -62,6 +62,7 @@ async fn serve(file: &Path, address: &str, rule: &str) -> Result<(), Box<dyn Err
         rules: Rules::new(vec![rule.parse()?])?,
         is_sync: true,
         verifier: [1; 8],
+        statistics: Arc::default(),
     });
     let nfs = Arc::new(Nfs::new(server, Budget::new(128 << 20, OWN_BYTES)));
     let address = Address::parse(address, NFS_PORT)?;

@@ -105,6 +105,14 @@ impl Duplicates {
         Self { state: Arc::default(), seed }
     }
 
+    /// Number of open connections of a client.
+    pub fn connections(&self, address: IpAddr) -> usize {
+        let state = self.state.lock();
+        let is_closed = |id: &u64| state.closed.iter().any(|(_, closed)| closed == id);
+        let own = state.connections.iter().filter(|(_, of)| of.address == address);
+        own.filter(|(id, _)| !is_closed(id)).count()
+    }
+
     /// Adds a connection.
     pub fn connect(&self, address: IpAddr, now: Instant) -> ConnectionReplies {
         let mut state = self.state.lock();

@@ -1,7 +1,7 @@
 //! NFS version 3: the parts of a server between the messages of clients and weir-fs.
 //!
-//! weir-oncrpc and weir-nfs-wire have the messages, weir-net the threads and sockets. The server of
-//! weir-server does not use this crate yet: shares in its API come with a later change.
+//! weir-oncrpc and weir-nfs-wire have the messages, weir-net the threads and sockets, and
+//! weir-server the management of shares.
 //!
 //! Spec: RFC 1813.
 //!
@@ -25,6 +25,7 @@ pub use handle::{Handle, HandleKey, ShareId};
 pub use programs::{Client, Mounts, Server};
 pub use session::{Nfs, SessionError};
 pub use share::{
-    Identity, Refusal, Rights, Rule, RuleError, Rules, Share, Shares, Squash, identify,
+    CallClass, CallFigures, ClassFigures, ClientFigures, Identity, Refusal, Rights, Rule,
+    RuleError, Rules, Share, ShareStatistics, Shares, Squash, identify,
 };
 pub use status::{mount_status, status};

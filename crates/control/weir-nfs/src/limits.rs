@@ -42,6 +42,9 @@ pub const ENTRIES_MAX: usize = 4096;
 /// forgets the oldest entry.
 pub const MOUNTS_MAX: usize = 4096;
 
+/// Maximum number of clients in the statistics of a share, each with 10 KiB.
+pub const CLIENTS_OF_SHARE_MAX: usize = 256;
+
 /// Maximum length of a record: the data of a WRITE, and its header with credentials and handle.
 pub const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX as usize + (64 << 10);
 

@@ -17,6 +17,7 @@ mod exports;
 mod targets;
 mod volumes;
 mod filesystems;
+mod shares;
 mod snapshots;
 mod transfers;
 mod schedules;

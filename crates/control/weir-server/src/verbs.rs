@@ -29,6 +29,7 @@ pub const VERBS: &[&str] = &[
     "serve",
     "server",
     "set",
+    "share",
     "snapshot",
     "status",
     "stream",

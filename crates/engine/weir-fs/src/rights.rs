@@ -56,6 +56,10 @@ pub struct Credentials<'a> {
 }
 
 impl Credentials<'_> {
+    /// User 0 with all capabilities.
+    pub const SUPERUSER: Credentials<'static> =
+        Credentials { uid: 0, gid: 0, groups: &[], is_privileged: true };
+
     /// True if the user is in a group.
     pub fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)

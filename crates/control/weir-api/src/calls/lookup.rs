@@ -15,7 +15,8 @@ use crate::access::{Role, Scope};
 use crate::authorization::{at_least, outside};
 use crate::caller;
 use crate::types::{
-    ExportKey, ListStreams, ShowExport, ShowTarget, ShowVolume, StreamCancel, VolumePromote,
+    ExportKey, ListStreams, ShareKey, ShowExport, ShowShare, ShowTarget, ShowVolume, StreamCancel,
+    VolumePromote,
 };
 use crate::wire::ApiError;
 
@@ -33,6 +34,22 @@ where
     let ExportKey { protocol, name } = key;
     let shown = server.handle(ShowExport { protocol, name: name.clone() }).await?;
     if scope.covers(&shown.volume) { Ok(()) } else { Err(outside(&name)) }
+}
+
+/// Checks that the filesystem of a share is in the scope.
+///
+/// # Errors
+/// `Permission` if the filesystem is outside the scope; `NotFound` if the share does not exist.
+pub async fn share<S>(server: &S, key: ShareKey, scope: &Scope) -> Result<(), ApiError>
+where
+    S: Handle<ShowShare>,
+{
+    if scope.is_all() {
+        return Ok(());
+    }
+    let ShareKey { protocol, name } = key;
+    let shown = server.handle(ShowShare { protocol, name: name.clone() }).await?;
+    if scope.covers(&shown.filesystem) { Ok(()) } else { Err(outside(&name)) }
 }
 
 /// Checks that all logical units of a target are in the scope.

@@ -329,6 +329,28 @@ calls! {
         ExportDelete = "export_delete", DELETE "/v1/exports/{protocol}/{name}", Operator, LookedUp,
             Change => 200 Removed;
     }
+    "share" {
+        /// Shares a directory of a filesystem. Without rules no client may use the share.
+        ShareCreate = "share_create", POST "/v1/shares", Operator, Named, Change
+            => 201 200 ShareChange;
+        /// Lists shares.
+        ListShares = "share_list", GET "/v1/shares", Viewer, Filtered, Look => 200 ShareList;
+        /// Shows one share.
+        ShowShare = "share_show", GET "/v1/shares/{protocol}/{name}", Viewer, LookedUp, Look
+            => 200 Share;
+        /// Shows the calls of the clients of a share.
+        ShowShareStatistics = "share_statistics", GET "/v1/shares/{protocol}/{name}/statistics",
+            Viewer, LookedUp, Look => 200 ShareStatistics;
+        /// Allows clients to use a share. A rule replaces the rule for the same clients.
+        ShareAllow = "share_allow", POST "/v1/shares/{protocol}/{name}/allow", Operator, LookedUp,
+            Change => 200 ShareChange;
+        /// Removes the rules of clients. The next call of these clients fails.
+        ShareDeny = "share_deny", POST "/v1/shares/{protocol}/{name}/deny", Operator, LookedUp,
+            Change => 200 ShareChange;
+        /// Deletes a share.
+        ShareDelete = "share_delete", DELETE "/v1/shares/{protocol}/{name}", Operator, LookedUp,
+            Change => 200 Removed;
+    }
     "target" {
         /// Creates an iSCSI target. No initiator may log in before `target_allow`.
         TargetCreate = "target_create", POST "/v1/targets", Operator, Machine, Change

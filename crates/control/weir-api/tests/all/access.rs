@@ -179,6 +179,7 @@ impl Call {
             .replace("{volume}", volume)
             .replace("{filesystem}", volume)
             .replace("{session}", "0123456789abcdef0123456789abcdef")
+            .replace("/shares/{protocol}", "/shares/nfs")
             .replace("{protocol}", "nbd")
             .replace("{target}", "iqn.2026-01.org.weir:vms")
             .replace("{initiator}", "iqn.2026-01.org.example:a")
@@ -251,6 +252,9 @@ fn body(id: &str, pool: &str, full: &str, second: &str) -> Value {
         "schedule_set" => json!({"name": full, "keep": {"daily": 1}}),
         "export_create" => json!({"protocol": "nbd", "volume": full, "name": second}),
         "export_set" => json!({"allow": ["10.0.0.0/24"]}),
+        "share_create" => json!({"protocol": "nfs", "filesystem": full, "name": second}),
+        "share_allow" => json!({"rules": ["10.0.0.0/24:ro"]}),
+        "share_deny" => json!({"clients": ["10.0.0.0/24"]}),
         "target_create" => json!({"name": target}),
         "target_allow" => {
             json!({"target": target, "initiator": "iqn.2026-01.org.example:a"})
@@ -397,6 +401,7 @@ fn populate(server: &Server) {
         "schedule_set",
         "replication_create",
         "export_create",
+        "share_create",
         "receive_start",
     ];
     for Names { volume, second, .. } in both {
@@ -406,6 +411,7 @@ fn populate(server: &Server) {
     made.push(("snapshot_clone", names("other", "tank/k8s-c")));
     // An export may have a name that is also the name of another volume.
     made.push(("export_create", names("other", "tank/k8s-x")));
+    made.push(("share_create", names("other", "tank/k8s-x")));
     made.push(("target_create", OUTSIDE));
     made.push(("lun_add", OUTSIDE));
     let calls = calls();
@@ -457,6 +463,8 @@ fn responses_name_no_object_outside_the_scope() {
         "/v1/replications",
         "/v1/exports",
         "/v1/exports/nbd/tank%2Fk8s-x",
+        "/v1/shares",
+        "/v1/shares/nfs/tank%2Fk8s-x",
         "/v1/targets",
         "/v1/targets/iqn.2026-01.org.weir:vms",
         "/v1/events",
@@ -467,9 +475,10 @@ fn responses_name_no_object_outside_the_scope() {
         assert!(whole.contains("tank/other"), "nothing to hide in {path}: {whole}");
         let answer = get(&server, scoped, path);
         assert!(!answer.contains("tank/other"), "{path}\n{answer}");
-        // A target with a logical unit outside the scope, and an export of a volume outside it, are
-        // hidden.
-        let is_hidden = ["/v1/targets", "/v1/exports/"].iter().any(|part| path.contains(part));
+        // A target with a logical unit outside the scope is hidden, and an export or share of a
+        // dataset outside it too.
+        let is_hidden =
+            ["/v1/targets", "/v1/exports/", "/v1/shares/"].iter().any(|part| path.contains(part));
         assert!(is_hidden || answer.contains("k8s-"), "{path}\n{answer}");
     }
 }

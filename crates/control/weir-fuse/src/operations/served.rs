@@ -1,7 +1,7 @@
 //! The filesystem that a mount serves.
 //!
-//! Invariant: all operations of a mount run on one open filesystem, so that they see the same
-//! inodes in memory.
+//! Invariant: all operations of a mount run on one open filesystem, which shares may use too, so
+//! that they see the same inodes in memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub(crate) type Done<T> = Result<T, Errno>;
 
 /// The filesystem of a mount.
 pub(crate) struct Served {
-    pub(crate) files: Filesystem,
+    pub(crate) files: Arc<Filesystem>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) opens: Opens,

@@ -65,15 +65,6 @@ impl Gate {
         drop(queue.map(|queue| queue.blocking_send(job)));
     }
 
-    /// Queues a management call. Waits while the queue is full.
-    pub(crate) async fn send_later(&self, job: Job) {
-        let queue = self.queue.lock().clone();
-        if let Some(queue) = queue {
-            // A refused job is dropped, which its caller notices.
-            drop(queue.send(job).await);
-        }
-    }
-
     /// Takes memory for the data of a write, and waits until enough memory is free. Returns `None`
     /// if the gate is closed, or if the write exceeds [`WRITE_BYTES_MAX`].
     pub(crate) fn take_room(self: &Arc<Self>, bytes: usize) -> Option<WriteRoom> {

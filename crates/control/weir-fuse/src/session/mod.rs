@@ -5,6 +5,5 @@ pub(crate) mod fusermount;
 pub(crate) mod gate;
 pub(crate) mod mount;
 pub(crate) mod mount_table;
-pub(crate) mod mounted_files;
 pub(crate) mod readers;
 pub(crate) mod worker;

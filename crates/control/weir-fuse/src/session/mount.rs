@@ -20,13 +20,15 @@ use fuser::{Config, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use weir_dataset::{Engine, Volume};
+use weir_fs::Filesystem;
 
 use crate::error::{DEVICE, MountError};
+use crate::operations::opens::Opens;
+use crate::operations::served::Served;
 use crate::session::adapter::Adapter;
 use crate::session::fusermount;
 use crate::session::gate::Gate;
 use crate::session::mount_table::FS_TYPE;
-use crate::session::mounted_files::MountedFiles;
 use crate::session::worker;
 
 /// Settings of a mount.
@@ -49,23 +51,26 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Opens a filesystem and mounts it. The call waits for disks and for the kernel.
+    /// Mounts an open filesystem of a dataset. The call waits for the kernel.
     ///
     /// # Errors
     /// The reason why the mount could not start.
     pub fn start(
-        engine: Arc<Engine>,
-        volume: Arc<Volume>,
+        files: Arc<Filesystem>,
+        (engine, volume): (Arc<Engine>, Arc<Volume>),
         options: MountOptions,
     ) -> Result<Self, MountError> {
         let (gate, queue) = Gate::new();
         let gate = Arc::new(gate);
-        let (report, opened) = blocking::sync_channel(1);
-        let body = move || worker::run((engine, volume), queue, &report);
+        let served = Arc::new(Served { files, engine, volume, opens: Opens::default() });
+        let (report, started) = blocking::sync_channel(1);
+        let worked = Arc::clone(&served);
+        let body = move || worker::run(&worked, queue, &report);
         let worker = std::thread::Builder::new().name("mount".to_owned()).spawn(body);
         let worker = worker.map_err(MountError::Thread)?;
         let ended = || MountError::Thread(io::Error::other("the thread of the mount ended"));
-        gate.readers.open(opened.recv().map_err(|_| ended())??);
+        started.recv().map_err(|_| ended())??;
+        gate.readers.open(served);
         let session = start_session(&options, &gate).inspect_err(|_| gate.close())?;
         Ok(Self { options, gate, session, worker })
     }
@@ -73,11 +78,6 @@ impl Mount {
     /// Returns the settings of the mount.
     pub fn options(&self) -> &MountOptions {
         &self.options
-    }
-
-    /// Returns the open filesystem, for management calls.
-    pub fn files(&self) -> MountedFiles {
-        MountedFiles::new(Arc::clone(&self.gate))
     }
 
     /// True if the mount was unmounted.

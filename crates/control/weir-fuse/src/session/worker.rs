@@ -1,5 +1,5 @@
-//! The worker thread of a mount: opens the filesystem, runs the requests that reader threads pass
-//! on, and closes the files that programs left open.
+//! The worker thread of a mount: runs the requests that reader threads pass on, and closes the
+//! files that programs left open.
 //!
 //! Invariants:
 //! - at most [`REQUESTS_MAX`] requests run at a time;
@@ -9,24 +9,17 @@ use std::pin::pin;
 use std::sync::{Arc, mpsc as blocking};
 
 use tokio::sync::{Semaphore, mpsc};
-use weir_dataset::{Engine, Volume};
-use weir_fs::Filesystem;
 
-use crate::attributes::now;
 use crate::error::MountError;
 use crate::limits::REQUESTS_MAX;
-use crate::operations::opens::Opens;
 use crate::operations::served::Served;
 use crate::session::gate::Job;
 
-/// Result of the start of the worker: the open filesystem, or the cause of the failure.
-pub(crate) type Opened = Result<Arc<Served>, MountError>;
-
-/// Runs the worker until its queue is closed.
+/// Runs the worker until its queue is closed. Reports whether it could start.
 pub(crate) fn run(
-    (engine, volume): (Arc<Engine>, Arc<Volume>),
+    served: &Arc<Served>,
     queue: mpsc::Receiver<Job>,
-    report: &blocking::SyncSender<Opened>,
+    report: &blocking::SyncSender<Result<(), MountError>>,
 ) {
     let runtime = match weir_device::new_runtime() {
         Ok(runtime) => runtime,
@@ -35,43 +28,21 @@ pub(crate) fn run(
             return;
         }
     };
-    let work = pin!(async move {
-        let opened = Filesystem::open_volume(&engine, Arc::clone(&volume), Box::new(now)).await;
-        match opened {
-            Ok(files) => {
-                let served = Served { files, engine, volume, opens: Opens::default() };
-                let served = Arc::new(served);
-                if report.send(Ok(Arc::clone(&served))).is_ok() {
-                    serve(served, queue).await;
-                }
-            }
-            Err(error) => drop(report.send(Err(MountError::Open(error)))),
-        }
-    });
-    weir_device::block_on(&runtime, work);
+    if report.send(Ok(())).is_ok() {
+        weir_device::block_on(&runtime, pin!(serve(served, queue)));
+    }
 }
 
-async fn serve(served: Arc<Served>, queue: mpsc::Receiver<Job>) {
-    let background = (!served.volume.is_read_only()).then(|| {
-        let served = Arc::clone(&served);
-        compio::runtime::spawn(async move {
-            if let Err(error) = served.files.run_background().await {
-                // The next open of the filesystem frees the remaining files.
-                tracing::warn!(%error, "removed files are not freed");
-            }
-        })
-    });
-    run_jobs(&served, queue).await;
+async fn serve(served: &Arc<Served>, queue: mpsc::Receiver<Job>) {
+    run_jobs(served, queue).await;
     served.close_all().await;
-    if let Some(background) = background {
-        background.cancel().await;
-        if let Err(error) = served.files.store_atimes().await {
-            tracing::warn!(%error, "the times of the last reads are not stored");
-        }
-        // Programs expect that everything is durable after umount(8).
-        if let Err(error) = served.files.sync_all().await {
-            tracing::error!(%error, "changes before the unmount are not durable");
-        }
+    if served.volume.is_read_only() {
+        return;
+    }
+    // Programs expect that everything is durable after umount(8), even if a share uses the
+    // filesystem further.
+    if let Err(error) = served.files.sync_all().await {
+        tracing::error!(%error, "changes before the unmount are not durable");
     }
 }
 

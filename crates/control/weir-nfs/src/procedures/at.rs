@@ -2,6 +2,7 @@
 //!
 //! Invariant: a reply has the attributes that the server knows, also if the call fails.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use weir_base::ObjectId;
@@ -19,6 +20,8 @@ pub(crate) struct At {
     pub(crate) share: Arc<Share>,
     pub(crate) inode: InodeRef,
     pub(crate) user: Identity,
+    /// Number of bytes that the call read or wrote so far.
+    pub(crate) bytes: Cell<u64>,
 }
 
 impl At {

@@ -79,6 +79,7 @@ pub(super) async fn read(at: &At, args: &ReadArgs<'_>, out: &mut Encoder<'_>) {
     match at.files().read_for(&user, at.inode, (args.offset, bytes)).await {
         Ok((data, attributes)) => {
             let end = args.offset.saturating_add(data.len() as u64);
+            at.bytes.set(data.len() as u64);
             let data = Opaque::new(&data).expect("a read returns at most the count of the call");
             put(
                 out,
@@ -106,15 +107,11 @@ pub(super) async fn write(at: &At, args: &WriteArgs<'_>, out: &mut Encoder<'_>) 
         written => written.map(|change| (change, StableHow::Unstable)),
     };
     match written {
-        Ok((change, committed)) => put(
-            out,
-            &WriteResok {
-                wcc: at.wcc(&change),
-                count: count as u32,
-                committed,
-                verifier: at.share.verifier,
-            },
-        ),
+        Ok((change, committed)) => {
+            at.bytes.set(count as u64);
+            let (wcc, verifier) = (at.wcc(&change), at.share.verifier);
+            put(out, &WriteResok { wcc, count: count as u32, committed, verifier });
+        }
         Err(error) => put_error_of_data(&error, at.known_wcc().await, out),
     }
 }

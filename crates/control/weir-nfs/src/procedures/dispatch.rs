@@ -2,6 +2,7 @@
 //!
 //! Invariant: the rights of the client on the share are checked before the procedure runs.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 
 use weir_fs::InodeRef;
@@ -15,7 +16,7 @@ use weir_oncrpc::message::{AuthStat, OpaqueAuth};
 use crate::handle::Handle;
 use crate::procedures::at::{At, put_status};
 use crate::procedures::{content, directories, names, properties};
-use crate::share::{Refusal, Shares, identify};
+use crate::share::{Found, Refusal, Shares, identify};
 
 /// The client of a call.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,11 @@ pub(crate) fn resolve(
     let bad = Stop::Status(Nfsstat3::Badhandle);
     let Some(id) = Handle::share_of(handle.bytes()) else { return Err(bad) };
     // The key of a share that is gone is gone too, so its handles cannot be checked.
-    let share = shares.get(id).ok_or(Stop::Status(Nfsstat3::Stale))?;
+    let share = match shares.get(id) {
+        Found::Share(share) => share,
+        Found::Waits => return Err(Stop::Status(Nfsstat3::Jukebox)),
+        Found::Nothing => return Err(Stop::Status(Nfsstat3::Stale)),
+    };
     let Some(handle) = share.key.decode(handle.bytes()) else { return Err(bad) };
     // Snapshots have no shares yet.
     if share.fsid != handle.fsid || handle.snapshot != 0 {
@@ -53,7 +58,7 @@ pub(crate) fn resolve(
     if effect == Effect::Changes && !user.writes {
         return Err(Stop::Status(Nfsstat3::Rofs));
     }
-    Ok(At { share, inode: handle.inode, user })
+    Ok(At { share, inode: handle.inode, user, bytes: Cell::new(0) })
 }
 
 /// The handle that decides about share and user.
@@ -111,7 +116,8 @@ fn put_stopped(procedure: Procedure, status: Nfsstat3, out: &mut Encoder<'_>) {
     }
 }
 
-/// Runs the procedure of a call and appends its results.
+/// Runs the procedure of a call and appends its results. Returns the place of the call, if it has
+/// one.
 ///
 /// # Errors
 /// The server denies the call: the credential is not accepted.
@@ -120,15 +126,15 @@ pub(crate) async fn run(
     caller: &Caller<'_>,
     args: &Args<'_>,
     out: &mut Encoder<'_>,
-) -> Result<(), AuthStat> {
+) -> Result<Option<At>, AuthStat> {
     let procedure = args.procedure();
-    let Some(handle) = first_handle(args) else { return Ok(()) };
+    let Some(handle) = first_handle(args) else { return Ok(None) };
     let at = match resolve(shares, caller, (&handle, procedure.effect())) {
         Ok(at) => at,
         Err(Stop::Auth(stat)) => return Err(stat),
         Err(Stop::Status(status)) => {
             put_stopped(procedure, status, out);
-            return Ok(());
+            return Ok(None);
         }
     };
     // Directory of the second handle of RENAME and LINK: in the same share.
@@ -171,5 +177,5 @@ pub(crate) async fn run(
         Args::Pathconf(_) => properties::pathconf(&at, out).await,
         Args::Commit(args) => content::commit(&at, args, out).await,
     }
-    Ok(())
+    Ok(Some(at))
 }

@@ -19,13 +19,12 @@ use crate::handle::Handle;
 use crate::limits::MOUNTS_MAX;
 use crate::procedures::dispatch::Caller;
 use crate::programs::outcome::Outcome;
-use crate::share::{Refusal, Share, Shares, identify};
+use crate::share::{Found, Refusal, Share, Shares, identify};
 use crate::status::mount_status;
 
 /// User that walks the path of a mount. The rules of the share, which the server checks before,
 /// decide about the mount.
-const WALKER: Credentials<'static> =
-    Credentials { uid: 0, gid: 0, groups: &[], is_privileged: true };
+const WALKER: Credentials<'static> = Credentials::SUPERUSER;
 
 /// Error number of MNT in version 1.
 const EACCES: u32 = 13;
@@ -135,7 +134,11 @@ async fn mount(
     path: &DirPath<'_>,
 ) -> Result<[u8; Handle::BYTES], v3::Mountstat3> {
     // A client without rights does not learn which paths exist.
-    let (share, rest) = shares.of_path(path.bytes()).ok_or(v3::Mountstat3::Acces)?;
+    let (share, rest) = match shares.of_path(path.bytes()) {
+        (Found::Share(share), rest) => (share, rest),
+        (Found::Waits, _) => return Err(v3::Mountstat3::Serverfault),
+        (Found::Nothing, _) => return Err(v3::Mountstat3::Acces),
+    };
     match identify(&share.rules, caller.address, &caller.credential) {
         // A mount of Linux has AUTH_NONE credentials at times; the calls on files are checked.
         Ok(_) | Err(Refusal::Auth(_)) => {}

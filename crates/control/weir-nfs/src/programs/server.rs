@@ -9,7 +9,7 @@
 //! - each call has at most one reply;
 //! - a changing call and its repetitions run once.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use weir_block::OutBuf;
@@ -19,11 +19,12 @@ use weir_oncrpc::record::RecordStart;
 use weir_oncrpc::{Decoder, Encoder};
 
 use crate::duplicates::{Begun, ConnectionReplies, Duplicates};
+use crate::procedures::at::At;
 use crate::procedures::dispatch::{Caller, run};
 use crate::programs::acl;
 use crate::programs::mount::{self as mount_program, Mounts};
 use crate::programs::outcome::Outcome;
-use crate::share::Shares;
+use crate::share::{CallClass, Completed, Shares};
 
 /// A server of NFSv3.
 pub struct Server {
@@ -49,8 +50,13 @@ impl Server {
 
     /// Adds a connection.
     pub fn connect(&self, address: SocketAddr) -> Client {
-        let replies = self.duplicates.connect(address.ip(), Instant::now());
+        let replies = self.duplicates.connect(address.ip().to_canonical(), Instant::now());
         Client { address, replies }
+    }
+
+    /// Number of open connections of a client.
+    pub fn connections(&self, address: IpAddr) -> usize {
+        self.duplicates.connections(address)
     }
 
     /// Runs a call. `record` is its record without marks. Appends the reply with its mark to `out`.
@@ -136,16 +142,16 @@ impl Server {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
         let caller = client.caller(call);
-        let results = async |out: &mut OutBuf| match run(
-            &self.shares,
-            &caller,
-            &args,
-            &mut Encoder::new(out),
-        )
-        .await
-        {
-            Ok(()) => Outcome::Done,
-            Err(stat) => Outcome::Denied(stat),
+        let results = async |out: &mut OutBuf| {
+            let (begun, start) = (Instant::now(), out.len());
+            match run(&self.shares, &caller, &args, &mut Encoder::new(out)).await {
+                Ok(at) => {
+                    let results = out.filled().get(start..).unwrap_or_default();
+                    at.inspect(|at| count(at, (&caller, procedure), begun, results));
+                    Outcome::Done
+                }
+                Err(stat) => Outcome::Denied(stat),
+            }
         };
         once((client, call, bytes), procedure.effect(), out, results).await
     }
@@ -211,6 +217,32 @@ async fn once(
         running.finish(out.filled().get(start..).unwrap_or_default());
     }
     outcome
+}
+
+/// Counts a call in the statistics of its share.
+fn count(
+    at: &At,
+    (caller, procedure): (&Caller<'_>, nfs3::Procedure),
+    begun: Instant,
+    results: &[u8],
+) {
+    let now = Instant::now();
+    let class = match procedure {
+        nfs3::Procedure::Read => CallClass::Read,
+        nfs3::Procedure::Write | nfs3::Procedure::Commit => CallClass::Write,
+        _ => CallClass::Metadata,
+    };
+    let (bytes, latency) = (at.bytes.get(), now.duration_since(begun));
+    let call = Completed { class, bytes, latency, has_failed: has_failed(results) };
+    at.share.statistics.add(caller.address.ip(), &call, now);
+}
+
+/// True if these results show a failure of the server.
+fn has_failed(results: &[u8]) -> bool {
+    use nfs3::Nfsstat3 as S;
+    let failures = [S::Io, S::Nxio, S::Nospc, S::Serverfault];
+    let status = results.first_chunk::<4>().map(|status| u32::from_be_bytes(*status));
+    status.is_some_and(|status| failures.iter().any(|failure| *failure as u32 == status))
 }
 
 /// Appends a reply without results.

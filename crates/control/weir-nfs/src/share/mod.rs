@@ -2,8 +2,12 @@
 
 mod identity;
 mod rules;
+mod statistics;
 mod table;
 
 pub use identity::{Identity, Refusal, identify};
 pub use rules::{Rights, Rule, RuleError, Rules, Squash};
+pub(crate) use statistics::Completed;
+pub use statistics::{CallClass, CallFigures, ClassFigures, ClientFigures, ShareStatistics};
+pub(crate) use table::Found;
 pub use table::{Share, Shares};

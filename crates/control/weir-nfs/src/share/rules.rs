@@ -118,6 +118,13 @@ pub enum RuleError {
     },
 }
 
+impl Rule {
+    /// The clients of the rule, as text.
+    pub fn clients(&self) -> String {
+        self.clients.to_string()
+    }
+}
+
 impl Clients {
     /// Length of the prefix; `None` if an address is not one of the clients.
     fn matching_bits(self, address: IpAddr) -> Option<u8> {

@@ -1,6 +1,9 @@
 //! Shares of a server.
 //!
-//! Invariant: a call uses one share from its start to its end, even if the share changes meanwhile.
+//! Invariants:
+//! - a call uses one share from its start to its end, even if the share changes meanwhile;
+//! - a handle of a share is stale only after the share was deleted: while the server cannot open
+//!   the filesystem, clients wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +13,11 @@ use weir_fs::{Filesystem, InodeRef};
 use weir_nfs_wire::nfs3::Verifier;
 
 use super::rules::Rules;
+use super::statistics::ShareStatistics;
 use crate::handle::{HandleKey, ShareId};
 
 /// A directory of a filesystem that clients may mount.
+#[derive(Clone)]
 pub struct Share {
     /// Identifier in handles.
     pub id: ShareId,
@@ -34,16 +39,46 @@ pub struct Share {
     /// Verifier of unstable writes (RFC 1813 section 3.3.7). It changes whenever the server may
     /// have lost unstable data.
     pub verifier: Verifier,
+    /// Statistics of the calls, which continue when the share changes.
+    pub statistics: Arc<ShareStatistics>,
+}
+
+/// State of a share.
+enum Entry {
+    Offered(Arc<Share>),
+    /// The server will offer the share with this path later.
+    Waits(String),
+}
+
+/// Result of the search for a share.
+pub(crate) enum Found {
+    Share(Arc<Share>),
+    /// The client must send its call again later (NFS3ERR_JUKEBOX).
+    Waits,
+    /// No share has the identifier.
+    Nothing,
 }
 
 /// The shares of a server.
 #[derive(Default)]
-pub struct Shares(RwLock<HashMap<ShareId, Arc<Share>>>);
+pub struct Shares(RwLock<HashMap<ShareId, Entry>>);
 
 impl Shares {
     /// Adds a share, or replaces the share with the same identifier.
     pub fn set(&self, share: Share) {
-        self.0.write().insert(share.id, Arc::new(share));
+        self.0.write().insert(share.id, Entry::Offered(Arc::new(share)));
+    }
+
+    /// Changes the rules of a share. Does nothing if clients cannot use the share now.
+    pub fn set_rules(&self, id: ShareId, rules: &Rules) {
+        if let Some(Entry::Offered(share)) = self.0.write().get_mut(&id) {
+            *share = Arc::new(Share { rules: rules.clone(), ..(**share).clone() });
+        }
+    }
+
+    /// Lets the clients of a share wait until [`Self::set`] or [`Self::remove`].
+    pub fn wait(&self, id: ShareId, path: &str) {
+        self.0.write().insert(id, Entry::Waits(path.to_owned()));
     }
 
     /// Removes a share. Handles of the share are stale from now on. Returns false if no share has
@@ -53,26 +88,47 @@ impl Shares {
     }
 
     /// Share of a handle.
-    pub fn get(&self, id: ShareId) -> Option<Arc<Share>> {
-        self.0.read().get(&id).map(Arc::clone)
+    pub(crate) fn get(&self, id: ShareId) -> Found {
+        self.0.read().get(&id).map_or(Found::Nothing, Entry::found)
     }
 
     /// Share whose path is `path` or above it, with the rest of the path. The longest path decides.
-    pub fn of_path<'p>(&self, path: &'p [u8]) -> Option<(Arc<Share>, &'p [u8])> {
+    pub(crate) fn of_path<'p>(&self, path: &'p [u8]) -> (Found, &'p [u8]) {
         let shares = self.0.read();
-        let above = shares.values().filter_map(|share| {
-            let rest = path.strip_prefix(share.path.as_bytes())?;
-            let is_below = rest.is_empty() || rest.starts_with(b"/") || share.path.ends_with('/');
-            is_below.then_some((share, rest))
+        let above = shares.values().filter_map(|entry| {
+            let rest = path.strip_prefix(entry.path().as_bytes())?;
+            let is_below = rest.is_empty() || rest.starts_with(b"/") || entry.path().ends_with('/');
+            is_below.then_some((entry, rest))
         });
-        let found = above.max_by_key(|(share, _)| share.path.len());
-        found.map(|(share, rest)| (Arc::clone(share), rest))
+        let found = above.max_by_key(|(entry, _)| entry.path().len());
+        found.map_or((Found::Nothing, path), |(entry, rest)| (entry.found(), rest))
     }
 
-    /// All shares, ordered by path.
+    /// All shares that clients can use now, ordered by path.
     pub fn all(&self) -> Vec<Arc<Share>> {
-        let mut all: Vec<_> = self.0.read().values().map(Arc::clone).collect();
+        let shares = self.0.read();
+        let offered = shares.values().filter_map(|entry| match entry {
+            Entry::Offered(share) => Some(Arc::clone(share)),
+            Entry::Waits(_) => None,
+        });
+        let mut all: Vec<_> = offered.collect();
         all.sort_by(|one, two| one.path.cmp(&two.path));
         all
+    }
+}
+
+impl Entry {
+    fn path(&self) -> &str {
+        match self {
+            Self::Offered(share) => &share.path,
+            Self::Waits(path) => path,
+        }
+    }
+
+    fn found(&self) -> Found {
+        match self {
+            Self::Offered(share) => Found::Share(Arc::clone(share)),
+            Self::Waits(_) => Found::Waits,
+        }
     }
 }

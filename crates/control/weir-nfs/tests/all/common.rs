@@ -100,6 +100,7 @@ impl Served {
             rules: Rules::new(rules).unwrap(),
             is_sync: true,
             verifier: [3; 8],
+            statistics: Arc::default(),
         }
     }
 

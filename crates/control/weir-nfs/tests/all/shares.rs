@@ -78,6 +78,10 @@ fn handles_of_deleted_shares_are_stale_and_forged_handles_bad() {
     assert!(served.server.shares.remove(share.id));
     assert_eq!(getattr(&user, &root), Err(Nfsstat3::Stale));
     assert_eq!(user.mount("/tank/home"), Err(Mountstat3::Acces));
+    // While the server opens the filesystem of a share, its clients wait.
+    served.server.shares.wait(share.id, "/tank/home");
+    assert_eq!(getattr(&user, &root), Err(Nfsstat3::Jukebox));
+    assert_eq!(user.mount("/tank/home"), Err(Mountstat3::Serverfault));
     // The share with the same name and directory accepts the old handles.
     served.server.shares.set(served.share("/tank/home", served.root, &["*"]));
     assert_eq!(getattr(&user, &root), Ok(1));

@@ -27,6 +27,11 @@ pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 /// 1024 sessions, each with tables and a receive buffer of 16 KiB for one PDU.
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
+/// Additional memory of the process with NFS: 16 KiB for each of 1024 connections, 33 MiB of
+/// remembered replies ([`weir_nfs::limits::CLOSED_CONNECTIONS_MAX`]), and 2.5 MiB of statistics for
+/// each of 30 busy shares.
+pub(crate) const NFS_BYTES_MAX: u64 = 128 << 20;
+
 /// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of
 /// 1024 connections, and 8 MiB for handshakes ([`weir_net::limits::HANDSHAKES_MAX`]).
 pub(crate) const TLS_BYTES_MAX: u64 = 64 << 20;
@@ -37,13 +42,13 @@ const SLACK_PERCENT: u64 = 10;
 /// The split of the server's memory.
 ///
 /// ```text
-/// --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD and iSCSI
+/// --memory M        connections  M / 8, 4 MiB to 512 MiB: replies and payloads of NBD, iSCSI, NFS
 ///                   pools        the rest, in equal shares for the open pools; of each share
 ///                                38 % caches (blocks, nodes, segment tables, dedupe index),
 ///                                42 % data not yet written, 20 % in-flight I/O and bookkeeping
 /// in addition       PROCESS_BYTES_MAX: program, threads, fixed memory of each connection,
-///                   management calls; ISCSI_BYTES_MAX if iSCSI is served, TLS_BYTES_MAX if NBD
-///                   clients use TLS
+///                   management calls; ISCSI_BYTES_MAX if iSCSI is served, NFS_BYTES_MAX if NFS
+///                   is served, TLS_BYTES_MAX if NBD clients use TLS
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
@@ -53,6 +58,8 @@ pub struct MemoryPlan {
     pub dedupe_bytes: u64,
     /// True if the server serves iSCSI, which needs `ISCSI_BYTES_MAX` in addition to `--memory`.
     pub serves_iscsi: bool,
+    /// True if the server serves NFS, which needs `NFS_BYTES_MAX` in addition to `--memory`.
+    pub serves_nfs: bool,
     /// True if NBD clients may use TLS, which needs `TLS_BYTES_MAX` in addition to `--memory`.
     pub serves_nbd_tls: bool,
 }
@@ -70,7 +77,7 @@ impl MemoryPlan {
     }
 
     const fn process_bytes(&self) -> u64 {
-        process_bytes(self.serves_iscsi, self.serves_nbd_tls)
+        process_bytes(self.serves_iscsi, self.serves_nfs, self.serves_nbd_tls)
     }
 
     /// Returns the maximum resident memory of the process.
@@ -98,7 +105,7 @@ impl MemoryPlan {
     }
 }
 
-/// Current memory use of NBD and iSCSI connections.
+/// Current memory use of NBD, iSCSI and NFS connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConnectionsUse {
     /// Memory that the connections use from the shared budgets; shown in the row `connections` of
@@ -129,9 +136,10 @@ pub(crate) struct PoolsUse {
 }
 
 /// Returns the memory that the process needs in addition to `--memory` for the given protocols.
-pub const fn process_bytes(iscsi: bool, nbd_tls: bool) -> u64 {
+pub const fn process_bytes(iscsi: bool, nfs: bool, nbd_tls: bool) -> u64 {
     let iscsi = if iscsi { ISCSI_BYTES_MAX } else { 0 };
-    PROCESS_BYTES_MAX + iscsi + if nbd_tls { TLS_BYTES_MAX } else { 0 }
+    let nfs = if nfs { NFS_BYTES_MAX } else { 0 };
+    PROCESS_BYTES_MAX + iscsi + nfs + if nbd_tls { TLS_BYTES_MAX } else { 0 }
 }
 
 /// Returns the maximum resident memory of a server with this `--memory` and these additional
@@ -173,8 +181,9 @@ mod tests {
     fn parts_add_up_to_the_configured_memory() {
         for total_bytes in [64 * MIB, 256 * MIB, 1 << 30, 1 << 40] {
             let dedupe_bytes = dedupe_default(total_bytes);
-            let (serves_iscsi, serves_nbd_tls) = (true, true);
-            let plan = MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi, serves_nbd_tls };
+            let (serves_iscsi, serves_nfs, serves_nbd_tls) = (true, true, true);
+            let plan =
+                MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi, serves_nfs, serves_nbd_tls };
             assert_eq!(plan.connections_bytes() + plan.pools_bytes(), total_bytes);
             assert!(plan.dedupe_bytes <= dedupe_max(total_bytes));
             assert!(plan.connections_bytes() <= total_bytes / 8);
@@ -186,8 +195,13 @@ mod tests {
     #[test]
     fn no_part_shows_more_use_than_its_limit() {
         let (total_bytes, dedupe_bytes) = (64 * MIB, 6 * MIB);
-        let plan =
-            MemoryPlan { total_bytes, dedupe_bytes, serves_iscsi: true, serves_nbd_tls: false };
+        let plan = MemoryPlan {
+            total_bytes,
+            dedupe_bytes,
+            serves_iscsi: true,
+            serves_nfs: false,
+            serves_nbd_tls: false,
+        };
         let budget = weir_net::Budget::new(3 << 20, 64 << 10);
         let grant = budget.grant();
         assert!(grant.ask(0, 32 << 20));
@@ -212,8 +226,8 @@ mod tests {
 
     #[test]
     fn fitted_memory_keeps_the_process_below_its_limit() {
-        for beside in [process_bytes(false, false), process_bytes(true, true)] {
-            for limit in [384 * MIB, 512 * MIB, (1 << 30) + 12345, 1 << 40] {
+        for beside in [process_bytes(false, false, false), process_bytes(true, true, true)] {
+            for limit in [512 * MIB, 640 * MIB, (1 << 30) + 12345, 1 << 40] {
                 let memory = memory_that_fits(limit, beside);
                 let most = |memory| resident_max_bytes(memory, beside);
                 assert!(most(memory) <= limit, "{limit}");

@@ -92,6 +92,11 @@ impl Manager {
                 lun.volume = name;
             }
         }
+        for share in state.state.shares.iter_mut().filter(|of| Of::Pool(pool).is(&of.filesystem)) {
+            if let Some(name) = called(share.dataset) {
+                share.filesystem = name;
+            }
+        }
         state.state.schedules.retain_mut(|schedule| {
             let ours = schedule.pool_guid == guid && Of::Pool(pool).is(&schedule.name);
             let Some(dataset) = schedule.dataset.filter(|_| ours) else { return true };
@@ -141,10 +146,11 @@ impl Manager {
         exports.map(|export| export.name.clone()).collect()
     }
 
-    /// Returns an error while a dataset that the filter selects is exported, is a logical unit or
-    /// is mounted.
+    /// Returns an error while a dataset that the filter selects is exported, is a logical unit, is
+    /// shared or is mounted.
     pub(crate) fn refuse_in_use(&self, of: Of<'_>) -> Result<(), ApiError> {
         self.refuse_exported(of)?;
+        self.refuse_shared(of)?;
         self.refuse_mounted(of)
     }
 

@@ -25,14 +25,14 @@ use crate::answer::names::{Of, pool_of, split};
 use crate::disks::mount_directory::{self, Below};
 use crate::filesystems::filesystem_calls::{fs_error, mountpoint};
 use crate::record::events::NewEvent;
-use crate::state::mounts::{MOUNTS_MAX, still_ending};
+use crate::state::mounts::MOUNTS_MAX;
+use crate::state::open_filesystems::{OpenFilesystem, still_ending};
 use crate::state::server::{Manager, refuse_above};
 
 fn mount_error(name: &str, directory: &str, error: &MountError) -> ApiError {
     let message = format!("{name} cannot be mounted at {directory}: {error}");
     let refused = ApiError::new(error.kind(), message);
     match error {
-        MountError::Open(error) => fs_error(name, error),
         MountError::Device(_) => refused.with_action("modprobe fuse"),
         MountError::NoHelper => refused.with_action("apt-get install fuse3"),
         MountError::Mount(_) if error.kind() == ErrorKind::Permission => {
@@ -52,7 +52,7 @@ pub(crate) fn refuse_receiving(full: &str, receiving: Option<&str>) -> Result<()
 }
 
 /// Opens the dataset of a filesystem or of a snapshot of a filesystem.
-fn open_files(engine: &Engine, full: &str) -> Result<Arc<Volume>, ApiError> {
+pub(crate) fn open_files(engine: &Engine, full: &str) -> Result<Arc<Volume>, ApiError> {
     let bad = |error: names::NameError| ApiError::new(ErrorKind::Invalid, error.to_string());
     let (of, snapshot) = names::dataset(full).map_err(bad)?;
     let (_, own) = split(of)?;
@@ -89,7 +89,7 @@ impl Manager {
                 ApiError::new(ErrorKind::Busy, message).with_action(format!("weir unmount {full}"))
             );
         }
-        self.mounts.wait_for_ends(Of::Dataset(full)).await?;
+        self.wait_for_ends(Of::Dataset(full)).await?;
         refuse_above(MOUNTS_MAX, self.mounts.all().len(), "mounts", "weir unmount")?;
         let (source, place) = (full.to_owned(), PathBuf::from(at));
         let below = aside(at, move || {
@@ -102,14 +102,16 @@ impl Manager {
         })
         .await?;
         let options = MountOptions { name: full.to_owned(), directory: at.into(), read_only };
-        let start = move || weir_fuse::Mount::start(engine, volume, options);
+        let open = self.open_filesystem(full, &engine, &volume).await?;
+        let files = Arc::clone(&open.files);
+        let start = move || weir_fuse::Mount::start(files, (engine, volume), options);
         let started = tokio::task::spawn_blocking(start).await;
         let started = started.map_err(|error| internal("the mount failed", &error))?;
         let mount = started.map_err(|error| mount_error(full, at, &error))?;
         if let Some(below) = below {
             below.guard();
         }
-        Ok(MountChange { outcome: Outcome::Created, mount: self.mounts.insert(mount) })
+        Ok(MountChange { outcome: Outcome::Created, mount: self.mounts.insert(mount, open) })
     }
 
     /// Returns true if another program has just unmounted the directory of a mount. Waits until the
@@ -159,11 +161,12 @@ impl Manager {
         }
     }
 
-    /// Unmounts all filesystems and snapshots of a pool that closes.
+    /// Ends the shares and unmounts all filesystems and snapshots of a pool that closes.
     ///
     /// # Errors
     /// The error of the first mount that cannot be unmounted, unless `force`.
     pub(crate) async fn unmount_pool(&self, pool: &str, force: bool) -> Result<(), ApiError> {
+        self.drop_shares(Of::Pool(pool));
         for mount in self.mounts.of(Of::Pool(pool)) {
             let done = self.mounts.unmount(&mount, force).await;
             if let Err(error) = done {
@@ -173,7 +176,29 @@ impl Manager {
                 tracing::warn!(mount = %mount.name, %error, "the mount ends later");
             }
         }
-        if force { Ok(()) } else { self.mounts.wait_for_ends(Of::Pool(pool)).await }
+        if force { Ok(()) } else { self.wait_for_ends(Of::Pool(pool)).await }
+    }
+
+    /// Opens a filesystem or snapshot, or returns it if it is open. The caller holds the lock of
+    /// the pool.
+    pub(crate) async fn open_filesystem(
+        &self,
+        full: &str,
+        engine: &Arc<Engine>,
+        volume: &Arc<Volume>,
+    ) -> Result<Arc<OpenFilesystem>, ApiError> {
+        let open = self.open_filesystems.open(engine, volume).await?;
+        open.map_err(|error| fs_error(full, &error))
+    }
+
+    /// Waits until the filesystems and snapshots that the filter selects and that have no use any
+    /// more have ended.
+    ///
+    /// # Errors
+    /// `Busy` if requests do not end.
+    pub(crate) async fn wait_for_ends(&self, of: Of<'_>) -> Result<(), ApiError> {
+        self.mounts.wait_for_ends(of).await?;
+        self.open_filesystems.wait_for_ends(of).await
     }
 
     /// Commits the pools with mounts, and unmounts all filesystems and snapshots. A mount that
@@ -194,7 +219,7 @@ impl Manager {
                 tracing::error!(mount = %mount.name, %error, "not unmounted");
             }
         }
-        if let Err(error) = self.mounts.wait_for_ends(Of::All).await {
+        if let Err(error) = self.wait_for_ends(Of::All).await {
             tracing::error!(%error, "a mount does not end");
         }
     }
@@ -202,7 +227,8 @@ impl Manager {
     /// Returns an error while the filter selects mounts.
     pub(crate) fn refuse_mounted(&self, of: Of<'_>) -> Result<(), ApiError> {
         let Some(Mount { name, directory, .. }) = self.mounts.of(of).into_iter().next() else {
-            return self.mounts.ending(of).map_or(Ok(()), |name| Err(still_ending(&name)));
+            let ending = self.mounts.ending(of).or_else(|| self.open_filesystems.ending(of));
+            return ending.map_or(Ok(()), |name| Err(still_ending(&name)));
         };
         Err(ApiError::new(ErrorKind::Busy, format!("{name} is mounted at {directory}"))
             .with_action(format!("weir unmount {name}")))

@@ -1,9 +1,8 @@
 //! Calls for the usage and the quotas of users, groups and projects.
 //!
 //! Invariants:
-//! - a call works on the open filesystem of the mount, if there is one: two open filesystems of
-//!   one dataset would not see the changes of each other;
-//! - a call returns within a bounded time, whatever the mount does.
+//! - a call works on the filesystem that mounts and shares use, if it is open;
+//! - a call returns within a bounded time, whatever the disks do.
 
 use std::sync::Arc;
 
@@ -14,15 +13,14 @@ use weir_api::types::{
 };
 use weir_api::{ApiError, Handle};
 use weir_base::{BLOCK_BYTES, ErrorKind};
-use weir_dataset::Engine;
 use weir_format::files::{Limits, OwnerId, OwnerKind, Usage};
 use weir_fs::{Filesystem, FsError};
 
-use crate::answer::errors::internal;
+use crate::answer::errors::not_found;
 use crate::answer::names::{Of, pool_of, split};
 use crate::filesystems::filesystem_calls::fs_error;
 use crate::filesystems::mount_calls::refuse_receiving;
-use crate::state::mounts::MOUNT_LIMIT;
+use crate::state::open_filesystems::END_LIMIT;
 use crate::state::server::Manager;
 
 /// Maximum number of owners in one response.
@@ -68,27 +66,20 @@ impl Manager {
     ) -> Result<T, ApiError> {
         let dataset = self.dataset_of_kind(full, DatasetKind::Filesystem)?;
         refuse_receiving(full, dataset.receiving.as_deref())?;
-        if let Some(mounted) = self.mounts.files(full) {
-            let done = tokio::time::timeout(MOUNT_LIMIT, mounted.run(operation)).await;
-            let late = |_| {
-                let message = format!("the mount of {full} does not answer");
-                ApiError::new(ErrorKind::Unavailable, message)
-                    .with_action("check the disks: weir status")
-            };
-            let ended = || internal(full, &"the mount ended during the call");
-            return done.map_err(late)?.ok_or_else(ended)?.map_err(|error| fs_error(full, &error));
-        }
         self.mounts.wait_for_ends(Of::Dataset(full)).await?;
         let (pool, own) = split(full)?;
-        let (own, full) = (own.to_owned(), full.to_owned());
-        let call = move |engine: Arc<Engine>| async move {
-            let run = async {
-                let files = Filesystem::open(&engine, &own, Box::new(weir_fuse::now)).await?;
-                operation(&files).await
-            };
-            run.await.map_err(|error| fs_error(&full, &error))
+        let engine = Arc::clone(&self.pool(pool)?.engine);
+        let volume = engine.volume(own).map_err(|_| not_found("filesystem", full))?;
+        let open = self.open_filesystem(full, &engine, &volume).await?;
+        let done = tokio::time::timeout(END_LIMIT, open.run(operation)).await;
+        let late = |_| {
+            ApiError::new(ErrorKind::Unavailable, format!("filesystem {full} does not answer"))
+                .with_action("check the disks: weir status")
         };
-        self.pool(pool)?.call_api(call).await
+        let done = done.map_err(late)??.map_err(|error| fs_error(full, &error));
+        drop(open);
+        self.wait_for_ends(Of::Dataset(full)).await?;
+        done
     }
 }
 

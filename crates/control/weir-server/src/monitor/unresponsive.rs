@@ -192,6 +192,7 @@ impl Manager {
         }
         self.show_luns(&name);
         self.mount_pool(&name).await;
+        self.share_pool(&name).await;
     }
 
     /// Commits all acknowledged writes of a pool before it is closed. If its disks are

@@ -172,6 +172,7 @@ impl Handle<PoolImport> for Manager {
         })?;
         let pool = self.insert(&name, pool);
         self.mount_pool(&name).await;
+        self.share_pool(&name).await;
         Ok(PoolChange { outcome: Outcome::Changed, warnings: Vec::new(), pool })
     }
 }
@@ -204,6 +205,7 @@ impl Manager {
         self.save(|state| {
             state.pools.retain(|pool| pool.name != name);
             let of_pool = |full: &str| full.split('/').next() == Some(name);
+            state.shares.retain(|share| !of_pool(&share.filesystem));
             state.exports.retain(|export| !of_pool(&export.volume));
             for target in &mut state.targets {
                 target.luns.retain(|lun| !of_pool(&lun.volume));
@@ -268,14 +270,15 @@ impl Handle<PoolExport> for Manager {
     /// Commits and closes a pool, so that another server can import it.
     ///
     /// # Errors
-    /// `Busy` while one of its volumes is exported, or programs use files of its mounts, unless
-    /// `force`.
+    /// `Busy` while one of its datasets is exported or shared, or programs use files of its mounts,
+    /// unless `force`.
     async fn handle(&self, request: PoolExport) -> Result<Removed, ApiError> {
         let PoolExport { name, force } = request;
         let _changes =
             if force { self.right_by_force(&name).await } else { self.changes.lock(&name).await };
         if !force {
             self.refuse_exported(Of::Pool(&name))?;
+            self.refuse_shared(Of::Pool(&name))?;
             self.settle(&name).await?;
         }
         let unmount = self.unmount_pool(&name, force);
@@ -324,9 +327,9 @@ impl Manager {
 
     /// Sends the outstanding responses to clients, then commits and closes every pool.
     pub(crate) async fn shut_down(&self) -> Result<(), ApiError> {
-        // The NBD and iSCSI servers stop concurrently, because each waits up to 5 s for clients
+        // The servers of the protocols stop concurrently, because each waits up to 5 s for clients
         // that do not read their responses.
-        tokio::join!(self.stop_nbd(), self.stop_iscsi());
+        tokio::join!(self.stop_nbd(), self.stop_iscsi(), self.stop_nfs());
         self.stop_mounts().await;
         let pools = std::mem::take(&mut *self.pools.write());
         let mut result = Ok(());

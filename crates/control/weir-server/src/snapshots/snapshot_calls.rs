@@ -338,14 +338,25 @@ impl Handle<SnapshotRollback> for Manager {
         if !all.contains(&snapshot.name) {
             return Err(not_found("snapshot", &name));
         }
-        self.refuse_in_use(Of::Dataset(&volume))?;
+        self.refuse_exported(Of::Dataset(&volume))?;
+        self.refuse_mounted(Of::Dataset(&volume))?;
         let newer = all.iter().skip_while(|other| **other != snapshot.name).skip(1);
         for newer in newer.filter(|_| destroy_newer) {
             self.refuse_in_use(Of::Dataset(&format!("{volume}@{newer}")))?;
         }
-        let done =
-            open.call(move |engine| async move { engine.rollback(&snapshot, destroy_newer).await });
-        let outcome = outcome(done.await?);
+        // Clients of a share wait during the rollback. Their files can be other files afterwards.
+        let of = Of::Dataset(&volume);
+        self.suspend_shares(of, "it is being rolled back");
+        let done = async {
+            self.wait_for_ends(of).await?;
+            let back = move |engine: Arc<Engine>| async move {
+                engine.rollback(&snapshot, destroy_newer).await
+            };
+            open.call(back).await
+        };
+        let done = done.await;
+        self.offer_shares(of).await;
+        let outcome = outcome(done?);
         Ok(VolumeChange { outcome, volume: self.show_volume(&volume)? })
     }
 }

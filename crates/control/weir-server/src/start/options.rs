@@ -28,6 +28,8 @@ pub struct ServeOptions {
     pub nbd_clients: NbdClients,
     /// Addresses of the iSCSI portals; without duplicates.
     pub iscsi: Vec<Address>,
+    /// Addresses of the NFS server; without duplicates.
+    pub nfs: Vec<Address>,
     /// The port for servers that replicate to this one; `None` if no server may do so.
     pub peers: Option<PeerOptions>,
     /// Paths of the certificate and of its key (PEM).

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use weir_api::listen::Protection;
+use weir_api::place::NFS_PORT;
 use weir_api::tls::Tls;
 use weir_api::types::EventLevel;
 use weir_api::unix_access::{GROUP, socket_group};
@@ -34,6 +35,7 @@ use crate::access::secrets::Secrets;
 use crate::access::tokens::Tokens;
 use crate::access::{aside, tokens};
 use crate::answer::errors::internal;
+use crate::answer::names::guid;
 use crate::disks::memory::MemoryPlan;
 use crate::monitor::pool_monitor;
 use crate::pools::vdev_calls;
@@ -42,6 +44,8 @@ use crate::record::{events, history};
 use crate::replication::replication_calls;
 use crate::schedules::schedule_calls;
 use crate::start::options::{NbdClients, ServeOptions};
+use crate::state::nfs_shares::NfsShares;
+use crate::state::saved_state::KnownShare;
 use crate::state::server::{Clients, Manager};
 use crate::state::target_registry::TargetRegistry;
 use crate::state::{saved_state, scan_file, seen};
@@ -83,6 +87,8 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     // Any address may connect by iSCSI; each target has its own allow list of initiators.
     let anyone = weir_net::Clients::default();
     let iscsi = bind(&options.iscsi, weir_iscsi_wire::DEFAULT_PORT, &anyone)?;
+    // Any address may connect by NFS; each share has its own rules of clients.
+    let nfs = bind(&options.nfs, NFS_PORT, &anyone)?;
     let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
     let nbd_tls = nbd_tls.map(|tls| tls.data_config(options.nbd_clients.client_ca.as_deref()));
     let named = nbd_clients.addresses.filter(|_| options.nbd_clients.allowed.is_empty());
@@ -90,7 +96,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
         let how = "weir export create --allow, weir export set --allow, or --nbd-allow for all";
         tracing::info!(how, "NBD over TCP accepts only clients whose address an export names");
     }
-    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi };
+    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi, nfs };
     // The command line refuses a port for peers without a certificate, so `tls` is set here.
     let peers =
         options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
@@ -130,7 +136,8 @@ async fn serve(
     let events = Arc::new(events::Events::load(&options.state_dir));
     let last_events = Arc::clone(&events);
     let own = (options.state_dir.as_path(), Arc::clone(&events));
-    let clients = serve_data(data, own, (options.memory, options.handshake_limit))?;
+    let plan = (options.memory, options.handshake_limit);
+    let clients = serve_data(data, own, &state.state.shares, plan)?;
     let record = Record { events, history: Arc::new(history::History::load(&options.state_dir)) };
     let (manager, authority) = manage(&options, state, clients, &record)?;
     manager.reopen_targets().await;
@@ -156,7 +163,7 @@ async fn serve(
         demo::set_up(&manager, &options, say).await?;
     }
     let (nbd, iscsi) = (manager.nbd_addresses(), manager.targets.portals());
-    tracing::info!(?nbd, ?iscsi, "ready");
+    tracing::info!(?nbd, ?iscsi, nfs = ?manager.nfs.addresses(), "ready");
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
@@ -268,26 +275,30 @@ struct Listeners {
     /// NBD.
     named: Option<weir_net::LiveAllowList>,
     iscsi: Vec<weir_net::Listener>,
+    nfs: Vec<weir_net::Listener>,
 }
 
 /// Starts the threads of the data protocols.
 fn serve_data(
     data: Listeners,
     (state_dir, events): (&Path, Arc<events::Events>),
+    shares: &[KnownShare],
     (memory, handshake_limit): (MemoryPlan, Duration),
 ) -> Result<Clients, ApiError> {
     let failed = |error: weir_net::ServeError| ApiError::new(error.kind(), error.to_string());
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let exports = Arc::new(weir_export::Registry::new(data.named));
     let listens = !data.iscsi.is_empty();
-    // NBD and iSCSI have separate budgets, so that clients of one protocol cannot use the memory of
-    // the other protocol.
-    let part_bytes = memory.connections_bytes() as usize / if listens { 2 } else { 1 };
+    // The protocols have separate budgets, so that clients of one protocol cannot use the memory of
+    // another protocol.
+    let parts = 1 + usize::from(listens) + usize::from(!data.nfs.is_empty());
+    let part_bytes = memory.connections_bytes() as usize / parts;
     // A quarter of the memory is not in the shared budget: large receive buffers use it.
     let shared_bytes = part_bytes / 4 * 3;
     let budgets = [
         weir_net::Budget::new(shared_bytes, weir_nbd::limits::OWN_BYTES),
         weir_net::Budget::new(shared_bytes, weir_iscsi::limits::OWN),
+        weir_net::Budget::new(shared_bytes, weir_nfs::limits::OWN_BYTES),
     ];
     let offered = Arc::<weir_export::Registry>::clone(&exports);
     let protocol = weir_nbd::Nbd::new(offered, Arc::clone(&budgets[0]));
@@ -307,7 +318,26 @@ fn serve_data(
     let protocol = protocol.with_login_limit(handshake_limit);
     let start = || weir_export::serve_iscsi(data.iscsi, protocol, threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
-    Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets })
+    let nfs = serve_nfs(data.nfs, shares, &budgets[2], threads)?;
+    Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, nfs, budgets })
+}
+
+/// Starts the threads of NFS. The clients of saved shares wait until their pools are open.
+fn serve_nfs(
+    listeners: Vec<weir_net::Listener>,
+    shares: &[KnownShare],
+    budget: &Arc<weir_net::Budget>,
+    threads: usize,
+) -> Result<NfsShares, ApiError> {
+    let server = Arc::new(weir_nfs::Server::new(guid().0));
+    let mut nfs = NfsShares::new(Arc::clone(&server), shares);
+    if !listeners.is_empty() {
+        let protocol = Arc::new(weir_nfs::Nfs::new(server, Arc::clone(budget)));
+        let serving = weir_net::serve(listeners, protocol, threads);
+        let failed = |error: weir_net::ServeError| ApiError::new(error.kind(), error.to_string());
+        nfs.serve(serving.map_err(failed)?);
+    }
+    Ok(nfs)
 }
 
 /// Returns the clients that may connect by NBD, with the GID whose members may use the Unix

@@ -2,6 +2,8 @@
 
 pub(crate) mod jobs;
 pub(crate) mod mounts;
+pub(crate) mod nfs_shares;
+pub(crate) mod open_filesystems;
 pub(crate) mod pool_file;
 pub(crate) mod replication_activity;
 pub(crate) mod saved_state;

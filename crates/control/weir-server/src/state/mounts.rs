@@ -3,8 +3,8 @@
 //! weir-fuse has the mounts themselves.
 //!
 //! Invariants:
-//! - a filesystem or snapshot has at most one mount, because each mount has its own inodes in
-//!   memory. A mount counts until its last request and its last close have ended;
+//! - a filesystem or snapshot has at most one mount. A mount counts until its last request and its
+//!   last close have ended;
 //! - a call that only reads the list of mounts never waits for a mount.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +22,7 @@ use weir_fuse::MountOptions;
 
 use crate::answer::errors::internal;
 use crate::answer::names::Of;
+use crate::state::open_filesystems::{OpenFilesystem, still_ending};
 
 /// Maximum number of mounts of one server. Each mount has a worker thread, a thread of the session,
 /// and a thread more than the machine has cores.
@@ -40,9 +41,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The mounts, by the full name of the filesystem or snapshot.
 #[derive(Default)]
 pub(crate) struct Mounts {
-    present: Mutex<BTreeMap<String, weir_fuse::Mount>>,
+    present: Mutex<BTreeMap<String, Present>>,
     /// Names of unmounted filesystems and snapshots whose last requests have not ended.
     ending: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// A mount, and the filesystem that it uses.
+struct Present {
+    mount: weir_fuse::Mount,
+    open: Arc<OpenFilesystem>,
 }
 
 fn shown(options: &MountOptions) -> Mount {
@@ -54,9 +61,9 @@ fn shown(options: &MountOptions) -> Mount {
 }
 
 impl Mounts {
-    pub(crate) fn insert(&self, mount: weir_fuse::Mount) -> Mount {
+    pub(crate) fn insert(&self, mount: weir_fuse::Mount, open: Arc<OpenFilesystem>) -> Mount {
         let options = mount.options().clone();
-        drop(self.present.lock().insert(options.name.clone(), mount));
+        drop(self.present.lock().insert(options.name.clone(), Present { mount, open }));
         shown(&options)
     }
 
@@ -66,23 +73,17 @@ impl Mounts {
         self.end_unmounted();
         let mounts = self.present.lock();
         let selected = mounts.iter().filter(|(name, _)| of.is(name));
-        selected.map(|(_, mount)| shown(mount.options())).collect()
+        selected.map(|(_, present)| shown(present.mount.options())).collect()
     }
 
     /// Ends the mounts that another program has unmounted.
     fn end_unmounted(&self) {
         let mut mounts = self.present.lock();
-        let over = mounts.extract_if(.., |_, mount| mount.is_over());
-        for (name, mount) in over.collect::<Vec<_>>() {
+        let over = mounts.extract_if(.., |_, present| present.mount.is_over());
+        for (name, present) in over.collect::<Vec<_>>() {
             tracing::info!(%name, "unmounted by another program");
-            drop(self.end(mount));
+            drop(self.end(present));
         }
-    }
-
-    /// Returns the open filesystem of the mount of a filesystem or snapshot, if it is mounted.
-    pub(crate) fn files(&self, full: &str) -> Option<weir_fuse::MountedFiles> {
-        self.end_unmounted();
-        self.present.lock().get(full).map(weir_fuse::Mount::files)
     }
 
     /// Returns all mounts, by name.
@@ -91,12 +92,15 @@ impl Mounts {
     }
 
     /// Ends an unmounted mount on a thread of its own.
-    fn end(&self, mount: weir_fuse::Mount) -> JoinHandle<()> {
+    fn end(&self, Present { mount, open }: Present) -> JoinHandle<()> {
         let name = mount.options().name.clone();
         self.ending.lock().insert(name.clone());
         let ending = Arc::clone(&self.ending);
         tokio::task::spawn_blocking(move || {
             mount.finish();
+            // From here on `OpenFilesystems` lists the filesystem as ending, unless it has other
+            // uses.
+            drop(open);
             ending.lock().remove(&name);
         })
     }
@@ -171,12 +175,6 @@ impl Mounts {
         }
         self.wait_for_ends(Of::Dataset(&mount.name)).await
     }
-}
-
-/// Returns the error for a filesystem or snapshot whose last requests have not ended.
-pub(crate) fn still_ending(name: &str) -> ApiError {
-    let message = format!("requests to the last mount of {name} have not ended");
-    ApiError::new(ErrorKind::Busy, message).with_action("check the disks: weir status")
 }
 
 fn stuck(mount: &Mount) -> ApiError {

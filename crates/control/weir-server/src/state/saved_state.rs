@@ -188,6 +188,25 @@ pub(crate) struct KnownLun {
     pub(crate) shared: bool,
 }
 
+/// Saved share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownShare {
+    pub(crate) name: String,
+    /// Full name of the filesystem.
+    pub(crate) filesystem: String,
+    /// Number of the dataset, by which the server finds the filesystem after renames and
+    /// promotions.
+    pub(crate) dataset: u64,
+    /// Directory of the filesystem that clients mount; empty: its root.
+    pub(crate) directory: String,
+    /// Rules of clients, with all options.
+    pub(crate) allow: Vec<String>,
+    /// True if changes of names and attributes are acknowledged before they are durable.
+    pub(crate) asynchronous: bool,
+    /// Identifier in the handles of clients.
+    pub(crate) id: u64,
+}
+
 /// The state that a restart of the server preserves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
@@ -199,6 +218,8 @@ pub(crate) struct State {
     pub(crate) replications: Vec<KnownReplication>,
     #[serde(default)]
     pub(crate) targets: Vec<KnownTarget>,
+    #[serde(default)]
+    pub(crate) shares: Vec<KnownShare>,
 }
 
 impl State {

@@ -38,6 +38,8 @@ use crate::disks::pool_thread::OpenPool;
 use crate::record::call_record::Record;
 use crate::state::jobs::Jobs;
 use crate::state::mounts::Mounts;
+use crate::state::nfs_shares::NfsShares;
+use crate::state::open_filesystems::OpenFilesystems;
 use crate::state::replication_activity::Activities;
 use crate::state::saved_state::StateFile;
 use crate::state::scan_file::ScanFile;
@@ -62,14 +64,15 @@ pub(crate) struct Clients {
     pub(crate) targets: Arc<TargetRegistry>,
     /// The iSCSI server; `None` if iSCSI is not served.
     pub(crate) iscsi: Option<weir_net::ServerHandle<Iscsi>>,
-    /// Memory budgets of the connections: first NBD, then iSCSI.
-    pub(crate) budgets: [Arc<Budget>; 2],
+    pub(crate) nfs: NfsShares,
+    /// Memory budgets of the connections: of NBD, iSCSI and NFS.
+    pub(crate) budgets: [Arc<Budget>; 3],
 }
 
 /// State of the whole server, which the management calls read and change.
 pub(crate) struct Manager {
     pub(crate) memory: MemoryPlan,
-    budgets: [Arc<Budget>; 2],
+    budgets: [Arc<Budget>; 3],
     pub(crate) start: Instant,
     pub(crate) pools: RwLock<BTreeMap<String, Entry>>,
     pub(crate) state: Mutex<StateFile>,
@@ -81,7 +84,9 @@ pub(crate) struct Manager {
     pub(crate) nbd_scheme: &'static str,
     pub(crate) targets: Arc<TargetRegistry>,
     pub(crate) iscsi: Mutex<Option<weir_net::ServerHandle<Iscsi>>>,
+    pub(crate) nfs: NfsShares,
     pub(crate) mounts: Mounts,
+    pub(crate) open_filesystems: OpenFilesystems,
     /// Locks for the calls that change a pool, one lock for each pool.
     pub(crate) changes: PoolLocks,
     /// Engines of pools that the server is closing.
@@ -119,7 +124,7 @@ impl Manager {
         record: Record,
         (tokens, files): (Arc<Tokens>, CallerFiles),
     ) -> Self {
-        let Clients { exports, nbd, nbd_scheme, targets, iscsi, budgets } = clients;
+        let Clients { exports, nbd, nbd_scheme, targets, iscsi, nfs, budgets } = clients;
         Self {
             memory,
             budgets,
@@ -133,7 +138,9 @@ impl Manager {
             nbd_scheme,
             targets,
             iscsi: Mutex::new(iscsi),
+            nfs,
             mounts: Mounts::default(),
+            open_filesystems: OpenFilesystems::default(),
             changes: PoolLocks::default(),
             closing: Mutex::default(),
             record,

@@ -20,12 +20,13 @@ use weir_api::types::{
     BookmarkCreate, BookmarkDestroy, DedupeEstimate, DigestRequest, ExportCreate, ExportDelete,
     ExportKey, ExportSet, GetProperties, InitiatorAllow, InitiatorDeny, ListAllHistory,
     ListBookmarks, ListEvents, ListExports, ListHistory, ListPools, ListReplications,
-    ListSchedules, ListSnapshots, ListStreams, ListTargets, ListTokens, ListVolumes, LunAdd,
-    LunRemove, PoolAdd, PoolAttach, PoolClear, PoolCreate, PoolDestroy, PoolDetach, PoolExpand,
-    PoolExport, PoolImport, PoolOffline, PoolOnline, PoolRemove, PoolReplace, PoolScan, PoolScrub,
-    PropertyInherit, PropertySet, ReceiveAbort, ReceiveFinish, ReceiveProgress, ReceiveStart,
-    ReceiveStop, ReplicationAct, ReplicationCreate, ReplicationDelete, ScheduleClear, ScheduleSet,
-    SendStart, SendStop, ShowExport, ShowPool, ShowReceive, ShowSend, ShowServer, ShowTarget,
+    ListSchedules, ListShares, ListSnapshots, ListStreams, ListTargets, ListTokens, ListVolumes,
+    LunAdd, LunRemove, PoolAdd, PoolAttach, PoolClear, PoolCreate, PoolDestroy, PoolDetach,
+    PoolExpand, PoolExport, PoolImport, PoolOffline, PoolOnline, PoolRemove, PoolReplace, PoolScan,
+    PoolScrub, PropertyInherit, PropertySet, ReceiveAbort, ReceiveFinish, ReceiveProgress,
+    ReceiveStart, ReceiveStop, ReplicationAct, ReplicationCreate, ReplicationDelete, ScheduleClear,
+    ScheduleSet, SendStart, SendStop, ShareAllow, ShareCreate, ShareDelete, ShareDeny, ShowExport,
+    ShowPool, ShowReceive, ShowSend, ShowServer, ShowShare, ShowShareStatistics, ShowTarget,
     ShowVolume, SnapshotClone, SnapshotCreate, SnapshotDestroy, SnapshotHold, SnapshotRelease,
     SnapshotRename, SnapshotRollback, StreamCancel, TargetCreate, TargetDelete, TokenCreate,
     TokenRevoke, VolumeAdvise, VolumeCopy, VolumeCreate, VolumeDestroy, VolumePromote,
@@ -37,6 +38,7 @@ use weir_base::ErrorKind;
 #[expect(clippy::needless_pass_by_value, clippy::unused_self, reason = "calls share one form")]
 mod answers;
 mod sending;
+mod shares;
 mod state;
 mod targets;
 use state::{State, not_found, ready};
@@ -71,6 +73,9 @@ impl<C: Call> Handle<C> for Fake {
         match C::OPERATION.name {
             "export_show" | "export_set" | "export_delete" => {
                 lookup::export(self, key(request), scope).await
+            }
+            "share_show" | "share_statistics" | "share_allow" | "share_deny" | "share_delete" => {
+                lookup::share(self, shares::key(&request), scope).await
             }
             "target_show" => lookup::target(self, &read(request), scope).await,
             "volume_promote" => lookup::promotion(self, &read(request), scope).await,
@@ -201,6 +206,13 @@ impl Fake {
             "export_show": ShowExport => |call| self.export_show(call);
             "export_set": ExportSet => |call| self.export_set(call);
             "export_delete": ExportDelete => |call| self.export_delete(call);
+            "share_create": ShareCreate => |call| self.share_create(call);
+            "share_list": ListShares => |_| self.share_list();
+            "share_show": ShowShare => |call| self.share_show(&call.name);
+            "share_statistics": ShowShareStatistics => |call| self.share_statistics(&call.name);
+            "share_allow": ShareAllow => |call| self.share_allow(call);
+            "share_deny": ShareDeny => |call| self.share_deny(&call);
+            "share_delete": ShareDelete => |call| self.share_delete(call);
             "target_create": TargetCreate => |call| self.target_create(call);
             "target_list": ListTargets => |_| self.target_list();
             "target_show": ShowTarget => |call| self.target_show(call);

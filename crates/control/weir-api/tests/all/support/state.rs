@@ -40,6 +40,7 @@ pub(crate) struct State {
     pub(crate) bookmarks: BTreeMap<String, Bookmark>,
     pub(crate) schedules: BTreeMap<String, Schedule>,
     pub(crate) replications: BTreeMap<String, Replication>,
+    pub(crate) shares: super::shares::Shares,
     pub(crate) targets: super::targets::Targets,
     /// Sent streams, by session.
     pub(crate) sends: BTreeMap<String, Session>,

@@ -32,6 +32,7 @@ use crate::pools::vdev_calls;
 use crate::record::call_record::Record;
 use crate::record::events::Events;
 use crate::record::history::History;
+use crate::state::nfs_shares::NfsShares;
 use crate::state::saved_state::StateFile;
 use crate::state::scan_file::ScanFile;
 use crate::state::seen::SeenFile;
@@ -60,7 +61,7 @@ pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
     let nbd = weir_net::Address::parse(&nbd, weir_nbd::DEFAULT_PORT).unwrap();
     let nbd = weir_net::Listener::bind(&nbd).unwrap();
     let budget = || weir_net::Budget::new(32 << 20, weir_nbd::limits::OWN_BYTES);
-    let budgets = [budget(), budget()];
+    let budgets = [budget(), budget(), budget()];
     let exports = Arc::<Registry>::clone(&registry);
     let protocol = weir_nbd::Nbd::new(exports, Arc::clone(&budgets[0]));
     let nbd = weir_net::serve(vec![nbd], Arc::new(protocol), 1).unwrap();
@@ -70,7 +71,9 @@ pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
     let record = Record { events: Arc::new(Events::new()), history };
     let targets = TargetRegistry::new(Vec::new(), dir.path(), Arc::clone(&record.events));
     let nbd_scheme = "nbd";
-    let clients = Clients { exports: registry, nbd, nbd_scheme, targets, iscsi: None, budgets };
+    let nfs = NfsShares::new(Arc::new(weir_nfs::Server::new(1)), &[]);
+    let iscsi = None;
+    let clients = Clients { exports: registry, nbd, nbd_scheme, targets, iscsi, nfs, budgets };
     let tokens = Arc::new(Tokens::load(dir.path(), Arc::clone(&record.events)).unwrap());
     let dirs = Arc::new(NamedDirs::new(&[]).unwrap());
     let files = CallerFiles { dirs, secrets: Secrets::of(dir.path()) };
@@ -79,6 +82,7 @@ pub(crate) fn start_in(dir: tempfile::TempDir) -> Server {
         total_bytes: 256 << 20,
         dedupe_bytes: 1 << 20,
         serves_iscsi: false,
+        serves_nfs: false,
         serves_nbd_tls: false,
     };
     let manager = Arc::new(Manager::new(memory, state, clients, record, own));

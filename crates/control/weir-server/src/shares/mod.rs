@@ -1,0 +1,4 @@
+//! Calls for shares.
+
+mod offer;
+pub(crate) mod share_calls;

@@ -1,0 +1,231 @@
+//! Filesystems that are open for mounts, shares and calls.
+//!
+//! weir-fs has the filesystem itself.
+//!
+//! Invariants:
+//! - a dataset or snapshot has at most one open filesystem, because two would not see the changes
+//!   of each other;
+//! - a filesystem stays open while a mount, a share or a call uses it. It then ends: its last
+//!   operations complete, and its changes become durable.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use futures_util::future::LocalBoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+use weir_api::ApiError;
+use weir_base::{DatasetId, ErrorKind};
+use weir_dataset::{Engine, Volume};
+use weir_fs::{Filesystem, FsError};
+
+use crate::answer::names::{Of, guid};
+
+/// Time within which a filesystem must end. A call returns within 5 s.
+pub(crate) const END_LIMIT: Duration = Duration::from_secs(4);
+
+/// Poll interval for a filesystem that is ending.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+type Job = Box<dyn FnOnce(Arc<Filesystem>) -> LocalBoxFuture<'static, ()> + Send>;
+
+/// Pool and dataset of a filesystem or snapshot.
+type Key = (u64, DatasetId);
+
+/// A filesystem or snapshot that mounts, shares and calls use together. It ends when the last of
+/// them drops it.
+pub(crate) struct OpenFilesystem {
+    pub(crate) files: Arc<Filesystem>,
+    /// Random number of this opening.
+    pub(crate) opening: u64,
+    /// Jobs for the filesystem's own thread, which ends the filesystem when the queue is closed.
+    jobs: mpsc::UnboundedSender<Job>,
+}
+
+impl OpenFilesystem {
+    /// Runs an operation on the filesystem's own thread, also if the caller stops waiting.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        operation: impl FnOnce(&Filesystem) -> LocalBoxFuture<'_, T> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (sender, receiver) = oneshot::channel();
+        let job: Job = Box::new(move |files| {
+            Box::pin(async move {
+                // Ignore a failure: the caller may no longer wait for the result.
+                drop(sender.send(operation(&files).await));
+            })
+        });
+        let ended = || ApiError::new(ErrorKind::Internal, "the thread of a filesystem has ended");
+        self.jobs.send(job).map_err(|_| ended())?;
+        receiver.await.map_err(|_| ended())
+    }
+}
+
+struct Entry {
+    open: Weak<OpenFilesystem>,
+    engine: Arc<Engine>,
+}
+
+/// The open filesystems of a server, and the filesystems that are ending.
+#[derive(Clone, Default)]
+pub(crate) struct OpenFilesystems(Arc<Mutex<BTreeMap<Key, Entry>>>);
+
+impl OpenFilesystems {
+    /// Opens a filesystem or snapshot, or returns it if it is open. The caller holds the lock of
+    /// the pool.
+    ///
+    /// # Errors
+    /// `Busy` if the last use of the filesystem does not end; the errors of
+    /// [`Filesystem::open_volume`].
+    pub(crate) async fn open(
+        &self,
+        engine: &Arc<Engine>,
+        volume: &Arc<Volume>,
+    ) -> Result<Result<Arc<OpenFilesystem>, FsError>, ApiError> {
+        let key = (engine.pool().guid().0, volume.dataset());
+        if let Some(open) = self.0.lock().get(&key).and_then(|entry| entry.open.upgrade()) {
+            return Ok(Ok(open));
+        }
+        self.wait_for(|all| all.get(&key).and_then(|entry| name_of(&key, entry))).await?;
+        let (jobs, queue) = mpsc::unbounded_channel();
+        let (report, opened) = oneshot::channel();
+        let (of, table) = ((Arc::clone(engine), Arc::clone(volume)), self.clone());
+        let body = move || {
+            work(of, queue, report);
+            let mut all = table.0.lock();
+            if all.get(&key).is_some_and(|entry| entry.open.strong_count() == 0) {
+                all.remove(&key);
+            }
+        };
+        let failed = |error: &dyn std::fmt::Display| {
+            ApiError::new(ErrorKind::Unavailable, format!("no thread for the filesystem: {error}"))
+        };
+        let thread = std::thread::Builder::new().name("files".to_owned());
+        drop(thread.spawn(body).map_err(|error| failed(&error))?);
+        let files = match opened.await.map_err(|error| failed(&error))? {
+            Ok(files) => files,
+            Err(error) => return Ok(Err(error)),
+        };
+        let open = Arc::new(OpenFilesystem { files, opening: guid().0, jobs });
+        let entry = Entry { open: Arc::downgrade(&open), engine: Arc::clone(engine) };
+        drop(self.0.lock().insert(key, entry));
+        Ok(Ok(open))
+    }
+
+    /// Returns a filesystem or snapshot that the filter selects and that is ending.
+    pub(crate) fn ending(&self, of: Of<'_>) -> Option<String> {
+        ending(&self.0.lock(), of)
+    }
+
+    /// Waits until the ending filesystems and snapshots that the filter selects have ended.
+    ///
+    /// # Errors
+    /// `Busy` if the operations of one do not end.
+    pub(crate) async fn wait_for_ends(&self, of: Of<'_>) -> Result<(), ApiError> {
+        self.wait_for(|all| ending(all, of)).await
+    }
+
+    /// Waits until `rest` names no filesystem any more.
+    async fn wait_for(
+        &self,
+        rest: impl Fn(&BTreeMap<Key, Entry>) -> Option<String>,
+    ) -> Result<(), ApiError> {
+        let start = Instant::now();
+        let next = || rest(&self.0.lock());
+        while let Some(name) = next() {
+            if start.elapsed() >= END_LIMIT {
+                return Err(still_ending(&name));
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
+    }
+}
+
+fn ending(all: &BTreeMap<Key, Entry>, of: Of<'_>) -> Option<String> {
+    let ending = all.iter().filter(|(_, entry)| entry.open.strong_count() == 0);
+    ending.filter_map(|(key, entry)| name_of(key, entry)).find(|name| of.is(name))
+}
+
+/// Full name of a filesystem or snapshot; `None` if it does not exist any more.
+fn name_of((_, dataset): &Key, entry: &Entry) -> Option<String> {
+    let pool = entry.engine.pool().name();
+    Some(match entry.engine.name_of(*dataset)? {
+        (own, None) => format!("{pool}/{own}"),
+        (own, Some(snapshot)) => format!("{pool}/{own}@{snapshot}"),
+    })
+}
+
+/// Returns the error for a filesystem or snapshot whose last operations have not ended.
+pub(crate) fn still_ending(name: &str) -> ApiError {
+    let message = format!("the last operations of clients on {name} have not ended");
+    ApiError::new(ErrorKind::Busy, message).with_action("check the disks: weir status")
+}
+
+/// Result of the start of the thread of a filesystem.
+type Opened = Result<Arc<Filesystem>, FsError>;
+
+/// Runs the thread of a filesystem: opens it, runs jobs, and ends it.
+fn work(
+    (engine, volume): (Arc<Engine>, Arc<Volume>),
+    queue: mpsc::UnboundedReceiver<Job>,
+    report: oneshot::Sender<Opened>,
+) {
+    let runtime = match weir_device::new_runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "no runtime for a filesystem");
+            return;
+        }
+    };
+    let work = async move {
+        let now = Box::new(weir_fuse::now);
+        match Filesystem::open_volume(&engine, Arc::clone(&volume), now).await {
+            Ok(files) => {
+                let files = Arc::new(files);
+                if report.send(Ok(Arc::clone(&files))).is_ok() {
+                    serve(files, volume.is_read_only(), queue).await;
+                }
+            }
+            Err(error) => drop(report.send(Err(error))),
+        }
+    };
+    weir_device::block_on(&runtime, pin!(work));
+}
+
+async fn serve(
+    files: Arc<Filesystem>,
+    is_read_only: bool,
+    mut queue: mpsc::UnboundedReceiver<Job>,
+) {
+    let background = (!is_read_only).then(|| {
+        let files = Arc::clone(&files);
+        compio::runtime::spawn(async move {
+            if let Err(error) = files.run_background().await {
+                // The next open of the filesystem frees the remaining files.
+                tracing::warn!(%error, "removed files are not freed");
+            }
+        })
+    });
+    while let Some(job) = queue.recv().await {
+        compio::runtime::spawn(job(Arc::clone(&files))).detach();
+    }
+    if let Some(background) = background {
+        background.cancel().await;
+    }
+    // No mount, share or call can begin an operation now. Wait for the running operations.
+    while Arc::strong_count(&files) > 1 {
+        compio::time::sleep(POLL_INTERVAL).await;
+    }
+    if is_read_only {
+        return;
+    }
+    if let Err(error) = files.store_atimes().await {
+        tracing::warn!(%error, "the times of the last reads are not stored");
+    }
+    if let Err(error) = files.sync_all().await {
+        tracing::error!(%error, "the last changes of a filesystem are not durable");
+    }
+}
