@@ -43,6 +43,8 @@ const FOR_TEST: &[Need] = &[
     need("nbdfuse", "libnbd-bin"),
     need("nbdkit", "nbdkit"),
     need("iscsi-test-cu", "libiscsi-bin"),
+    need("nfs-cp", "libnfs-utils"),
+    need("mount.nfs", "nfs-common"),
     need("tgtd", "tgt"),
     need("qemu/block-iscsi.so", "qemu-block-extra"),
     need("mke2fs", "e2fsprogs"),

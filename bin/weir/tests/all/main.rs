@@ -59,6 +59,8 @@ mod selftest;
 mod send;
 mod sending;
 mod shape;
+mod shares;
+mod shares_kernel;
 mod snapshots;
 mod steady;
 mod stuck_disks;

@@ -339,7 +339,7 @@ calls! {
         ShowShare = "share_show", GET "/v1/shares/{protocol}/{name}", Viewer, LookedUp, Look
             => 200 Share;
         /// Shows the calls of the clients of a share.
-        ShowShareStatistics = "share_statistics", GET "/v1/shares/{protocol}/{name}/statistics",
+        ShowShareStatistics = "share_stat", GET "/v1/shares/{protocol}/{name}/statistics",
             Viewer, LookedUp, Look => 200 ShareStatistics;
         /// Allows clients to use a share. A rule replaces the rule for the same clients.
         ShareAllow = "share_allow", POST "/v1/shares/{protocol}/{name}/allow", Operator, LookedUp,

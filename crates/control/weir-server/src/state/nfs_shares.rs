@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weir_api::ApiError;
-use weir_api::place::NFS_PORT;
 use weir_base::ErrorKind;
 use weir_nfs::{Nfs, Rule, Rules, Share, ShareId, ShareStatistics};
 
@@ -144,12 +143,10 @@ impl NfsShares {
                 IpAddr::V4(ip) => ip.to_string(),
                 IpAddr::V6(ip) => format!("[{ip}]"),
             };
-            // Without a mount port the client would ask rpcbind. `nolock`: the server has no NLM.
+            // Without the ports, the client would ask rpcbind. `nolock`: the server has no NLM.
             let port = address.port();
-            let port = if port == NFS_PORT { String::new() } else { format!("port={port},") };
-            let mount_port = address.port();
             format!(
-                "mount -t nfs -o vers=3,tcp,nolock,{port}mountport={mount_port},mountproto=tcp \
+                "mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port},mountproto=tcp \
                  {host}:{} /mnt",
                 path_of(name)
             )

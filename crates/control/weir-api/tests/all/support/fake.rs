@@ -74,7 +74,7 @@ impl<C: Call> Handle<C> for Fake {
             "export_show" | "export_set" | "export_delete" => {
                 lookup::export(self, key(request), scope).await
             }
-            "share_show" | "share_statistics" | "share_allow" | "share_deny" | "share_delete" => {
+            "share_show" | "share_stat" | "share_allow" | "share_deny" | "share_delete" => {
                 lookup::share(self, shares::key(&request), scope).await
             }
             "target_show" => lookup::target(self, &read(request), scope).await,
@@ -209,7 +209,7 @@ impl Fake {
             "share_create": ShareCreate => |call| self.share_create(call);
             "share_list": ListShares => |_| self.share_list();
             "share_show": ShowShare => |call| self.share_show(&call.name);
-            "share_statistics": ShowShareStatistics => |call| self.share_statistics(&call.name);
+            "share_stat": ShowShareStatistics => |call| self.share_statistics(&call.name);
             "share_allow": ShareAllow => |call| self.share_allow(call);
             "share_deny": ShareDeny => |call| self.share_deny(&call);
             "share_delete": ShareDelete => |call| self.share_delete(call);

@@ -1,0 +1,257 @@
+//! NFS shares with libnfs, a client that runs without a kernel: rules, statistics, mounts beside a
+//! share, refused calls, restarts and rollbacks.
+//!
+//! Not here: the kernel of Linux as a client (shares_kernel), each procedure (weir-nfs).
+//!
+//! Invariant: every client command has a time limit, because an NFS client waits for its server.
+
+use std::fs;
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::ports::free_port;
+use crate::common::{Dirs, GIB, Server, code, eventually, run, text};
+use crate::mounts::{Place, on_fuse};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A server with a pool and a filesystem, tank/home, that listens for NFS.
+struct Served {
+    dirs: Dirs,
+    server: Server,
+    port: u16,
+}
+
+impl Served {
+    fn new() -> Self {
+        let (dirs, port) = (Dirs::new(), free_port());
+        dirs.disk("disk-a", 2 * GIB);
+        let server = serve(&dirs, port);
+        server.weir("pool create tank disk-a").ok();
+        server.weir("filesystem create tank/home").ok();
+        Self { dirs, server, port }
+    }
+
+    /// Shares tank/home with programs of this machine, which have no reserved port.
+    fn share(&self) {
+        self.server
+            .weir("share create nfs tank/home --allow 127.0.0.1:no_root_squash,insecure")
+            .ok();
+    }
+
+    /// URL of a path, such as /tank/home/file.
+    fn url(&self, path: &str) -> String {
+        let port = self.port;
+        format!("nfs://127.0.0.1{path}?version=3&nfsport={port}&mountport={port}")
+    }
+
+    fn list(&self, path: &str) -> Output {
+        run("timeout", &["30", "nfs-ls", &self.url(path)])
+    }
+
+    /// Names in a directory.
+    #[track_caller]
+    fn names(&self, path: &str) -> Vec<String> {
+        let output = self.list(path);
+        assert!(output.status.success(), "{}", text(&output));
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut names: Vec<String> = out
+            .lines()
+            .filter_map(|line| line.split_whitespace().last())
+            .map(str::to_owned)
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn read(&self, path: &str) -> Output {
+        run("timeout", &["30", "nfs-cat", &self.url(path)])
+    }
+
+    /// Copies this text into a new file.
+    fn write(&self, path: &str, content: &str) -> Output {
+        let source = self.dirs.file("source");
+        fs::write(&source, content).unwrap();
+        run("timeout", &["30", "nfs-cp", source.to_str().unwrap(), &self.url(path)])
+    }
+
+    fn shown(&self, name: &str) -> Value {
+        self.server.weir(&format!("share show {name} --json")).json()
+    }
+}
+
+fn serve(dirs: &Dirs, port: u16) -> Server {
+    let mut command = dirs.serve();
+    command.args(["--nfs", &format!("127.0.0.1:{port}")]);
+    Server::start(dirs, "", command)
+}
+
+#[test]
+fn clients_have_the_rights_of_the_rules_of_a_share() {
+    let served = Served::new();
+    let server = &served.server;
+    let created = server.weir("share create nfs tank/home").ok();
+    assert!(created.talk.contains("no client may use it yet"), "{}", created.talk);
+    assert!(!served.list("/tank/home").status.success(), "there is no rule");
+    let allow = |rule: &str| server.weir_words(&["share", "allow", "tank/home", rule]).ok();
+    allow("127.0.0.1:ro,no_root_squash,insecure");
+    assert_eq!(served.names("/tank/home"), [""; 0]);
+    assert!(!served.write("/tank/home/f", "text").status.success(), "read-only");
+    allow("127.0.0.0/24:rw,no_root_squash,insecure");
+    assert!(!served.write("/tank/home/f", "text").status.success(), "the longer prefix decides");
+    server.weir("share deny tank/home 127.0.0.1").ok();
+    assert!(served.write("/tank/home/f", "text").status.success());
+    assert_eq!(String::from_utf8_lossy(&served.read("/tank/home/f").stdout), "text");
+    assert_eq!(served.names("/tank/home"), ["f"]);
+    let listed = server.weir("share list -H -o name,allow").ok().out;
+    assert_eq!(listed.trim(), "tank/home\t127.0.0.0/24:rw,no_root_squash,insecure");
+    server.weir("share deny tank/home 127.0.0.0/24").ok();
+    assert!(!served.read("/tank/home/f").status.success(), "no rule names the client any more");
+
+    let figures = server.weir("share stat tank/home --json").json();
+    let calls = |of: &Value, class: &str| of["calls"][class]["calls"].as_u64().unwrap();
+    assert_eq!(figures["calls"]["written_bytes"], 4);
+    assert_eq!(figures["calls"]["read_bytes"], 4);
+    let client = &figures["clients"][0];
+    assert_eq!(client["address"], "127.0.0.1");
+    for class in ["reads", "writes", "metadata"] {
+        assert!(calls(&figures, class) > 0 && calls(client, class) == calls(&figures, class));
+        let of = &figures["calls"][class];
+        let [p50, p99] = ["p50_us", "p99_us"].map(|field| of[field].as_u64().unwrap());
+        assert!(p50 <= p99, "{of}");
+    }
+    let lines = server.weir("share stat tank/home").ok().out;
+    assert!(lines.lines().count() == 3 && lines.contains("127.0.0.1"), "{lines}");
+}
+
+#[test]
+fn share_and_mount_show_the_same_files() {
+    on_fuse(|| {
+        let served = Served::new();
+        served.share();
+        let home = Place::new(&served.dirs, "home");
+        served.server.weir(&format!("mount tank/home {}", home.text())).ok();
+        fs::write(home.at("from-mount"), "mount").unwrap();
+        assert_eq!(String::from_utf8_lossy(&served.read("/tank/home/from-mount").stdout), "mount");
+        assert!(served.write("/tank/home/from-nfs", "nfs").status.success());
+        assert_eq!(fs::read(home.at("from-nfs")).unwrap(), b"nfs");
+        served.server.weir("filesystem quota tank/home --user 7 1MiB").ok();
+        served.server.weir("unmount tank/home").ok();
+        assert_eq!(served.names("/tank/home"), ["from-mount", "from-nfs"]);
+        let quota = served.server.weir("filesystem usage tank/home --by user -H").ok().out;
+        assert!(quota.contains("1048576"), "{quota}");
+        served.server.weir("share delete tank/home").ok();
+        served.server.weir("mount tank/home").ok();
+        assert_eq!(fs::read(home.at("from-nfs")).unwrap(), b"nfs");
+        served.server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn directories_are_shared_under_their_own_names() {
+    on_fuse(|| {
+        let served = Served::new();
+        served.share();
+        let home = Place::new(&served.dirs, "home");
+        served.server.weir(&format!("mount tank/home {}", home.text())).ok();
+        fs::create_dir_all(home.at("a/b")).unwrap();
+        assert!(served.write("/tank/home/a/b/deep", "deep").status.success());
+        let create = |more: &[&str]| {
+            let rule = ["share", "create", "nfs", "tank/home", "--allow", "127.0.0.1:ro,insecure"];
+            served.server.weir_words(&[&rule, more].concat())
+        };
+        create(&["--directory", "/a/b/"]).ok();
+        assert_eq!(served.shown("tank/home/a/b")["directory"], "a/b");
+        assert_eq!(served.names("/tank/home/a/b"), ["deep"], "the longest path decides");
+        assert!(!served.write("/tank/home/a/b/new", "").status.success(), "read-only");
+        assert!(!served.list("/tank/home/a/b/..").status.success(), "no way out of the directory");
+        create(&["--name", "b", "--directory", "a/b"]).ok();
+        assert_eq!(served.names("/b"), ["deep"]);
+        create(&["--directory", "x"]).fails(code::NOT_FOUND, &["tank/home has no directory x"]);
+        create(&["--directory", "a/b/deep"]).fails(code::NOT_FOUND, &["no directory a/b/deep"]);
+        for bad in ["../etc", "a/../a", "a//b", "."] {
+            create(&["--directory", bad]).fails(code::INVALID, &["directory"]);
+        }
+        served.server.weir("unmount tank/home").ok();
+    });
+}
+
+#[test]
+fn calls_that_would_pull_a_filesystem_from_under_its_clients_are_refused() {
+    let served = Served::new();
+    let server = &served.server;
+    served.share();
+    let again = "share create nfs tank/home --allow 127.0.0.1:no_root_squash,insecure";
+    assert!(server.weir(again).ok().talk.contains("nothing changed"));
+    server
+        .weir("share create nfs tank/home")
+        .fails(code::EXISTS, &["exists already", "share allow"]);
+    server
+        .weir("filesystem destroy tank/home --yes")
+        .fails(code::BUSY, &["is shared as", "share delete"]);
+    server.weir("pool destroy tank --yes").fails(code::BUSY, &["is shared as"]);
+    server.weir("pool export tank").fails(code::BUSY, &["is shared as"]);
+    server.weir("volume create tank/vm --size 64MiB").ok();
+    server.weir("share create nfs tank/vm").fails(code::INVALID, &["is a volume"]);
+    server.weir("share create nfs tank/none").fails(code::NOT_FOUND, &["tank/none"]);
+    server.weir("share create smb tank/home").fails(code::INVALID, &["smb"]);
+    server.weir("share create tank/home nfs").fails(code::INVALID, &["the protocol comes first"]);
+    server.weir("share allow tank/home 10.0.0.0/99").fails(code::INVALID, &["10.0.0.0/99"]);
+    server.weir("share allow tank/home 10.0.0.1:rx").fails(code::INVALID, &["rx"]);
+    server.weir("share deny tank/home 10.9.9.9").fails(code::NOT_FOUND, &["no rule for 10.9.9.9"]);
+    server.weir("share delete none").fails(code::NOT_FOUND, &["none"]);
+    server.weir("snapshot create tank/home@a").ok();
+    server.weir("share create nfs tank/home@a").fails(code::INVALID, &["tank/home@a"]);
+
+    // A rename keeps the name of the share, which clients mount.
+    assert!(served.write("/tank/home/f", "text").status.success());
+    server.weir("filesystem rename tank/home tank/users").ok();
+    assert_eq!(served.shown("tank/home")["filesystem"], "tank/users");
+    assert_eq!(served.names("/tank/home"), ["f"]);
+    // A rollback keeps the share too, but the file is newer than the snapshot.
+    server.weir("snapshot rollback tank/users@a --yes").ok();
+    assert_eq!(served.names("/tank/home"), [""; 0]);
+    assert!(served.shown("tank/home")["unavailable"].is_null());
+
+    server.weir("share delete tank/home").ok();
+    assert!(!served.list("/tank/home").status.success());
+    server.weir("filesystem destroy tank/users --yes").ok();
+    server.weir("pool export tank").ok();
+}
+
+#[test]
+fn shares_return_with_their_pool() {
+    let Served { dirs, server, port } = Served::new();
+    let served = Served { dirs, server, port };
+    served.share();
+    assert!(served.write("/tank/home/f", "text").status.success());
+    let Served { dirs, server, port } = served;
+    server.kill();
+    let served = Served { server: serve(&dirs, port), dirs, port };
+    assert_eq!(served.names("/tank/home"), ["f"], "after SIGKILL");
+    // A forced export ends the shares of the pool.
+    served.server.weir("pool export tank --force").ok();
+    assert!(!served.list("/tank/home").status.success());
+    served.server.weir("share show tank/home").fails(code::NOT_FOUND, &["tank/home"]);
+    served.server.weir("pool import tank -d .").ok();
+    served.share();
+    assert_eq!(served.names("/tank/home"), ["f"]);
+    let Served { dirs, server, port } = served;
+    server.stop_clean();
+    // Without --nfs the share stays, and its description says why no client can use it.
+    let server = dirs.start();
+    let shown = server.weir("share show tank/home --json").json();
+    assert!(shown["unavailable"].as_str().unwrap().contains("--nfs"), "{shown}");
+    server.weir("share delete tank/home").ok();
+    let mut other = dirs.serve_as("-b");
+    other.args(["--nfs", &format!("127.0.0.1:{port}"), "--nfs", &format!("127.0.0.1:{port}")]);
+    let twice = other.output().unwrap();
+    assert_eq!(twice.status.code(), Some(code::INVALID), "{}", text(&twice));
+    eventually("the port is free", LIMIT, || !served_at(port));
+}
+
+fn served_at(port: u16) -> bool {
+    std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+}

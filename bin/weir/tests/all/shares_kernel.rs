@@ -1,0 +1,165 @@
+//! NFS shares with the most common client: the Linux kernel.
+//!
+//! Not here: clients without a kernel and refused calls (shares), each procedure (weir-nfs).
+//!
+//! Invariants:
+//! - the client is the kernel of a guest ([`crate::common::uml`]); this machine mounts nothing;
+//! - tests wait for conditions, so no result depends on the speed of this machine.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::network::{Network, SUBNETS};
+use crate::common::uml::Guest;
+use crate::common::{Dirs, GIB, Server, code, eventually};
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Mounts the path $1 of the server at the directory $2.
+const FUNCTIONS: &str = r#"
+mount_share() {
+    mkdir -p "$2"
+    mount -t nfs -o "vers=3,tcp,nolock,port=2049,mountport=2049,mountproto=tcp,${3:-hard}" "$host:$1" "$2"
+}
+"#;
+
+fn serve(dirs: &Dirs, network: &Network) -> Server {
+    let mut command = dirs.serve();
+    command.args(["--nfs", &format!("{}:2049", SUBNETS[0].here)]);
+    Server::start(dirs, "", network.inside(&command))
+}
+
+/// Starts a server with the share tank/home, and a guest that has mounted it at /mnt/home.
+fn mounted(dirs: &Dirs, network: &Network) -> (Server, Guest) {
+    dirs.disk("a", 2 * GIB);
+    let server = serve(dirs, network);
+    server.weir("pool create tank a").ok();
+    server.weir("filesystem create tank/home").ok();
+    let rule = format!("{}:no_root_squash", SUBNETS[0].there);
+    server.weir_words(&["share", "create", "nfs", "tank/home", "--allow", &rule]).ok();
+    let mut guest = Guest::boot(network);
+    guest.run(&format!("cat >>/run/functions <<'END'\nhost={}\n{FUNCTIONS}\nEND", SUBNETS[0].here));
+    guest.run("modprobe nfsv3; mount_share /tank/home /mnt/home");
+    (server, guest)
+}
+
+fn statistics(server: &Server) -> Value {
+    server.weir("share stat tank/home --json").json()
+}
+
+// A client keeps its mount and its handles while the server is killed and starts again.
+#[test]
+fn client_continues_after_the_server_was_killed() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    let (mut server, mut guest) = mounted(&dirs, &network);
+    guest.run(
+        "cd /mnt/home; mkdir -p src; cp -r /usr/include/linux src/; echo synced >synced; sync",
+    );
+    guest.start(
+        "writer",
+        "for number in $(seq 200); do
+            head -c 100000 /dev/zero | tr '\\0' x >/mnt/home/file-$number
+            sync /mnt/home/file-$number
+        done",
+    );
+    for _ in 0..4 {
+        let before = statistics(&server)["calls"]["writes"]["calls"].as_u64().unwrap();
+        let writes = || statistics(&server)["calls"]["writes"]["calls"].as_u64().unwrap();
+        eventually("the client writes", LIMIT, || writes() > before);
+        server.kill();
+        server = serve(&dirs, &network);
+    }
+    guest.join("writer", Duration::from_mins(3));
+    let out = guest.run(
+        "cd /mnt/home; cat synced; diff -r src/linux /usr/include/linux && echo same
+        for file in file-*; do tr -d x <$file | wc -c; done | sort | uniq -c
+        stat -c %s file-* | sort | uniq -c",
+    );
+    let words: Vec<&str> = out.split_whitespace().collect();
+    assert_eq!(words, ["synced", "same", "200", "0", "200", "100000"], "{out}");
+    guest.run("umount /mnt/home");
+    server.stop_clean();
+}
+
+// Permissions of files that a program creates without the right to write (git objects, install),
+// appends by two clients, exclusive creation, and what one client sees of another.
+#[test]
+fn programs_of_two_mounts_work_as_on_a_local_disk() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    let (server, mut guest) = mounted(&dirs, &network);
+    guest.run("mount_share /tank/home /mnt/second nosharecache,hard");
+    let out = guest.run(
+        "cd /mnt/home; chmod 1777 .
+        echo data >/tmp/source; install -m 444 /tmp/source installed; cat installed
+        ( set -o noclobber; echo one >exclusive; ! echo two >exclusive ) 2>/dev/null; cat exclusive
+        for number in $(seq 20); do
+            echo a$number >>appended; sync appended
+            echo b$number >>/mnt/second/appended; sync /mnt/second/appended
+        done
+        wc -l <appended
+        echo close-to-open >seen; cat /mnt/second/seen
+        ln seen linked; stat -c %h /mnt/second/seen
+        mkfifo fifo; mknod device c 1 3; stat -c %F fifo device
+        touch -d 2001-02-03T04:05:06 seen; stat -c %Y seen
+        mv seen moved; ls | wc -l; rm -r fifo device; ls | wc -l",
+    );
+    let lines: Vec<&str> = out.lines().collect();
+    let expected = [
+        "data",
+        "one",
+        "40",
+        "close-to-open",
+        "2",
+        "fifo",
+        "character special file",
+        "981173106",
+        "7",
+        "5",
+    ];
+    assert_eq!(lines, expected, "{out}");
+    let git = "cd /mnt/home; export GIT_AUTHOR_DATE=2001-02-03T04:05:06Z HOME=/tmp
+        git config --global user.email a@b; git config --global user.name c
+        git init -q tree; cd tree; cp /usr/include/linux/*.h .; git add .; git commit -qm all
+        git fsck --full --strict; cd ..; git clone -q tree copy; git -C copy fsck; echo clean";
+    assert!(guest.run_within(Duration::from_mins(3), git).ends_with("clean\n"));
+    guest.run("umount /mnt/second /mnt/home");
+    server.stop_clean();
+}
+
+// The operator takes files and shares away from a client that uses them.
+#[test]
+fn client_gets_errors_and_never_hangs_when_its_share_goes() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    let (server, mut guest) = mounted(&dirs, &network);
+    guest.run("cd /mnt/home; echo old >kept; sync kept");
+    server.weir("snapshot create tank/home@a").ok();
+    guest.run("cd /mnt/home; echo newer >kept; echo new >new; sync kept new");
+    guest.start(
+        "load",
+        "until [ -e /run/end ]; do
+            for number in 1 2 3 4 5; do echo $number >/mnt/home/load-$number || :; done
+            cat /mnt/home/load-* >/dev/null || :
+        done 2>/dev/null",
+    );
+    server.weir("snapshot rollback tank/home@a --yes").ok();
+    guest.run("until_true grep -q old /mnt/home/kept; until_true test ! -e /mnt/home/new");
+
+    // The rules change while the client is mounted.
+    let rule = format!("{}:ro,no_root_squash", SUBNETS[0].there);
+    server.weir_words(&["share", "allow", "tank/home", &rule]).ok();
+    guest.run("! touch /mnt/home/refused; until_true grep -q old /mnt/home/kept");
+    let busy = format!("such as {}", SUBNETS[0].there);
+    server.weir("share delete tank/home").fails(code::BUSY, &[&busy, "--force"]);
+    assert_eq!(server.weir("share show tank/home --json").json()["clients"], 1);
+    server.weir("share delete tank/home --force").ok();
+    let stale = guest.run("LC_ALL=C ls /mnt/home 2>&1 || :; touch /run/end");
+    assert!(stale.contains("Stale file handle"), "{stale}");
+    guest.join("load", LIMIT);
+
+    // The share with the same name and directory accepts the old handles.
+    let rule = format!("{}:no_root_squash", SUBNETS[0].there);
+    server.weir_words(&["share", "create", "nfs", "tank/home", "--allow", &rule]).ok();
+    guest.run("until_true grep -q old /mnt/home/kept; umount /mnt/home");
+    server.stop_clean();
+}
