@@ -43,6 +43,7 @@ const SETUP: &[(&str, &[&str])] = &[
         &[TANK, "umask 077; echo secret-of-esx1 > esx1.secret; echo secret-of-vms1 > vms.secret"],
     ),
     ("operating/memory", &[]),
+    ("operating/nfs", &["weir pool create tank mirror sda sdb"]),
     ("operating/pool-status", &[TANK]),
     ("operating/properties", &[TANK, "weir volume create tank/media 64MiB"]),
     ("operating/quotas", &[TANK]),
@@ -84,7 +85,7 @@ impl Reader {
             dirs.disk(&format!("sd{disk}"), 16 * GIB);
         }
         let mut command = dirs.serve();
-        command.args(["--iscsi", "127.0.0.1:0"]);
+        command.args(["--iscsi", "127.0.0.1:0", "--nfs", "127.0.0.1:0"]);
         let server = Server::start(dirs, "", command);
         let program = Path::new(WEIR).parent().unwrap().display();
         let path = format!("{}:{program}:{}", dirs.file("").display(), crate::common::path());

@@ -1,5 +1,5 @@
-//! NFS shares with libnfs, a client that runs without a kernel: rules, statistics, mounts beside a
-//! share, refused calls, restarts and rollbacks.
+//! NFS shares with libnfs, a client that runs without a kernel: rules, statistics, shares of
+//! mounted filesystems, refused calls, restarts and rollbacks.
 //!
 //! Not here: the kernel of Linux as a client (shares_kernel), each procedure (weir-nfs).
 //!
@@ -217,7 +217,7 @@ fn calls_that_would_pull_a_filesystem_from_under_its_clients_are_refused() {
 
     server.weir("share delete tank/home").ok();
     assert!(!served.list("/tank/home").status.success());
-    server.weir("filesystem destroy tank/users --yes").ok();
+    server.weir("filesystem destroy tank/users -r --yes").ok();
     server.weir("pool export tank").ok();
 }
 

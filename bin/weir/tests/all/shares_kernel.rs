@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_mins(1);
 const FUNCTIONS: &str = r#"
 mount_share() {
     mkdir -p "$2"
-    mount -t nfs -o "vers=3,tcp,nolock,port=2049,mountport=2049,mountproto=tcp,${3:-hard}" "$host:$1" "$2"
+    local options="vers=3,tcp,nolock,port=2049,mountport=2049,mountproto=tcp,${3:-hard}"
+    mount -t nfs -o "$options" "$host:$1" "$2"
 }
 "#;
 
