@@ -45,6 +45,7 @@ const FOR_TEST: &[Need] = &[
     need("iscsi-test-cu", "libiscsi-bin"),
     need("nfs-cp", "libnfs-utils"),
     need("mount.nfs", "nfs-common"),
+    need("rpcbind", "rpcbind"),
     need("tgtd", "tgt"),
     need("qemu/block-iscsi.so", "qemu-block-extra"),
     need("mke2fs", "e2fsprogs"),

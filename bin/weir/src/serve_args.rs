@@ -73,10 +73,8 @@ pub(crate) struct ServeArgs {
     /// off]
     #[arg(long, value_name = "HOST:PORT")]
     iscsi: Vec<String>,
-    /// Address on which NFS listens; may be repeated. Each share has rules of its own for clients
-    /// [default: NFS is off]
-    #[arg(long, value_name = "HOST:PORT")]
-    nfs: Vec<String>,
+    #[command(flatten)]
+    files: NfsArgs,
     /// Address on which other servers connect to replicate to this one [default: off]
     #[arg(long, value_name = "HOST:PORT",
         requires_all = ["tls_cert", "tls_key", "peer_secret_file"])]
@@ -119,6 +117,17 @@ pub(crate) struct ServeArgs {
     /// Create a demo pool of two sparse files, a volume and an export
     #[arg(long)]
     demo: bool,
+}
+
+#[derive(Debug, Args)]
+struct NfsArgs {
+    /// Address on which NFS listens; may be repeated. Each share has rules of its own for clients
+    /// [default: NFS is off]
+    #[arg(long, value_name = "HOST:PORT")]
+    nfs: Vec<String>,
+    /// Register NFS at the rpcbind of this machine, so that clients need no port: mount HOST:/PATH
+    #[arg(long, requires = "nfs")]
+    rpcbind: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -165,7 +174,7 @@ impl ServeArgs {
             }
         }
         let iscsi = tcp_addresses("iSCSI", &self.iscsi, ISCSI_PORT)?;
-        let nfs = tcp_addresses("NFS", &self.nfs, NFS_PORT)?;
+        let nfs = tcp_addresses("NFS", &self.files.nfs, NFS_PORT)?;
         let tls = match (self.tls_cert, self.tls_key) {
             (Some(certificate), Some(key)) => Some((absolute(&certificate)?, absolute(&key)?)),
             _ => None,
@@ -199,6 +208,7 @@ impl ServeArgs {
             nbd_clients,
             iscsi,
             nfs,
+            rpcbind: self.files.rpcbind,
             peers,
             tls,
             api_open: self.api_open,

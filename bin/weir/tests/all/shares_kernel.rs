@@ -6,8 +6,10 @@
 //! - the client is the kernel of a guest ([`crate::common::uml`]); this machine mounts nothing;
 //! - tests wait for conditions, so no result depends on the speed of this machine.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::network::{Network, SUBNETS};
@@ -126,6 +128,52 @@ fn programs_of_two_mounts_work_as_on_a_local_disk() {
     assert!(guest.run_within(Duration::from_mins(3), git).ends_with("clean\n"));
     guest.run("umount /mnt/second /mnt/home");
     server.stop_clean();
+}
+
+/// File with the process number of rpcbind; dropping the `Rpcbind` ends the process.
+struct Rpcbind(PathBuf);
+
+impl Drop for Rpcbind {
+    fn drop(&mut self) {
+        let pid = std::fs::read_to_string(&self.0).ok().and_then(|text| text.trim().parse().ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            kill_process(pid, Signal::KILL).ok();
+        }
+    }
+}
+
+// With rpcbind, a client needs no port in its command.
+#[test]
+fn client_finds_the_server_through_rpcbind() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    dirs.disk("a", 2 * GIB);
+    // rpcbind has a /run of its own.
+    let script = "mount -t tmpfs run /run && { rpcbind -f & } && echo $! >\"$0\" && \
+        until [ -S /run/rpcbind.sock ]; do sleep 0.1; done && exec \"$@\"";
+    let rpcbind = Rpcbind(dirs.file("rpcbind.pid"));
+    let mut command = dirs.serve();
+    command.args(["--nfs", &format!("{}:2049", SUBNETS[0].here), "--rpcbind"]);
+    let mut wrapped = std::process::Command::new("unshare");
+    wrapped.args(["--mount", "sh", "-c", script]).arg(&rpcbind.0).arg(command.get_program());
+    wrapped.args(command.get_args()).current_dir(command.get_current_dir().unwrap());
+    let server = Server::start(&dirs, "", network.inside(&wrapped));
+    server.weir("pool create tank a").ok();
+    server.weir("filesystem create tank/home").ok();
+    server.weir("filesystem quota tank/home --user root 1GiB").ok();
+    let rule = format!("{}:no_root_squash", SUBNETS[0].there);
+    let created = server.weir_words(&["share", "create", "nfs", "tank/home", "--allow", &rule]);
+    let command = created.ok().out.trim().to_owned();
+    assert!(command.starts_with("mount -t nfs ") && !command.contains("port="), "{command}");
+    let mut guest = Guest::boot(&network);
+    guest.run(&format!("modprobe nfsv3; {command}; echo text >/mnt/file; cat /mnt/file"));
+    let here = SUBNETS[0].here;
+    let out = guest.run(&format!("rpcinfo -p {here}; showmount -e {here}; umount /mnt"));
+    for program in ["nfs", "mountd", "nfs_acl", "rquotad", "nlockmgr"] {
+        assert!(out.contains(program), "{program} is missing: {out}");
+    }
+    assert!(out.contains(&format!("/tank/home {}", SUBNETS[0].there)), "{out}");
+    server.stop_clean();
+    drop(rpcbind);
 }
 
 // The operator takes files and shares away from a client that uses them.

@@ -15,6 +15,7 @@ mod handle;
 pub mod limits;
 mod procedures;
 mod programs;
+pub mod rpcbind;
 mod session;
 mod share;
 mod status;

@@ -43,6 +43,9 @@ pub mod rpcbind4 {
     /// RPCBPROC_UNSET: removes the entry of a program, version and network id; an empty network id
     /// removes all of them. Argument [`Rpcb`](super::Rpcb), result `bool`.
     pub const UNSET: u32 = 2;
+    /// RPCBPROC_DUMP: lists all entries. No argument; the result is a
+    /// [`List`](crate::List) of [`Rpcb`](super::Rpcb).
+    pub const DUMP: u32 = 4;
 }
 
 /// Numbers of protocols in a [`Mapping`].

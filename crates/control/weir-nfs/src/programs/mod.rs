@@ -1,8 +1,9 @@
-//! Programs of the server: NFS version 3, MOUNT, NFSACL, NLM.
+//! Programs of the server: NFS version 3, MOUNT, NFSACL, rquota, NLM.
 
 mod acl;
 mod mount;
 mod outcome;
+mod quota;
 mod server;
 
 pub use mount::Mounts;

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use weir_block::OutBuf;
-use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4};
+use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4, rquota};
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::record::RecordStart;
 use weir_oncrpc::{Decoder, Encoder};
@@ -21,9 +21,9 @@ use weir_oncrpc::{Decoder, Encoder};
 use crate::duplicates::{Begun, ConnectionReplies, Duplicates};
 use crate::procedures::at::At;
 use crate::procedures::dispatch::{Caller, run};
-use crate::programs::acl;
 use crate::programs::mount::{self as mount_program, Mounts};
 use crate::programs::outcome::Outcome;
+use crate::programs::{acl, quota};
 use crate::share::{CallClass, Completed, Shares};
 
 /// A server of NFSv3.
@@ -104,6 +104,8 @@ impl Server {
         const ACL: (u32, u32) = (nfsacl::PROGRAM, nfsacl::VERSION);
         const MOUNT3: (u32, u32) = (mount::PROGRAM, mount::v3::VERSION);
         const MOUNT1: (u32, u32) = (mount::PROGRAM, mount::v1::VERSION);
+        const QUOTA1: (u32, u32) = (rquota::PROGRAM, rquota::VERSION_1);
+        const QUOTA2: (u32, u32) = (rquota::PROGRAM, rquota::VERSION_2);
         const NLM: (u32, u32) = (nlm4::PROGRAM, nlm4::VERSION);
         let mismatch = |low, high| Outcome::Failed(AcceptStat::ProgMismatch { low, high });
         match (call.program, call.version) {
@@ -121,10 +123,16 @@ impl Server {
                 let place = (&self.shares, &self.mounts);
                 mount_program::run(place, &caller, call, input, &mut Encoder::new(out)).await
             }
+            QUOTA1 | QUOTA2 => {
+                let caller = client.caller(call);
+                let call = (call.version, call.procedure);
+                quota::run(&self.shares, &caller, call, input, &mut Encoder::new(out)).await
+            }
             NLM => refuse_lock(call, input, out),
             (nfs3::PROGRAM, _) => mismatch(nfs3::VERSION, nfs3::VERSION),
             (nfsacl::PROGRAM, _) => mismatch(nfsacl::VERSION, nfsacl::VERSION),
             (mount::PROGRAM, _) => mismatch(mount::v1::VERSION, mount::v3::VERSION),
+            (rquota::PROGRAM, _) => mismatch(rquota::VERSION_1, rquota::VERSION_2),
             (nlm4::PROGRAM, _) => mismatch(nlm4::VERSION, nlm4::VERSION),
             _ => Outcome::Failed(AcceptStat::ProgUnavail),
         }

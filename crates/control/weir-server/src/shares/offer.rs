@@ -173,10 +173,7 @@ impl Manager {
     /// Stops the NFS server: clients get their outstanding replies, and then wait for the next
     /// start.
     pub(crate) async fn stop_nfs(&self) {
-        let threads = self.nfs.threads.lock().take();
-        if let Some(threads) = threads {
-            drop(tokio::task::spawn_blocking(move || threads.stop()).await);
-        }
+        self.nfs.stop().await;
         self.suspend_shares(Of::All, "the server stops");
     }
 

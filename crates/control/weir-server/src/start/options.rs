@@ -30,6 +30,8 @@ pub struct ServeOptions {
     pub iscsi: Vec<Address>,
     /// Addresses of the NFS server; without duplicates.
     pub nfs: Vec<Address>,
+    /// Register the NFS server at the rpcbind of this machine.
+    pub rpcbind: bool,
     /// The port for servers that replicate to this one; `None` if no server may do so.
     pub peers: Option<PeerOptions>,
     /// Paths of the certificate and of its key (PEM).

@@ -28,6 +28,7 @@ use weir_api::{Address, ApiError};
 use weir_base::ErrorKind;
 use weir_base::private::check_dir;
 use weir_base::size::Human;
+use weir_nfs::rpcbind::RpcbindError;
 
 use super::{demo, process};
 use crate::access::caller_files::{CallerFiles, NamedDirs};
@@ -88,7 +89,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
     let anyone = weir_net::Clients::default();
     let iscsi = bind(&options.iscsi, weir_iscsi_wire::DEFAULT_PORT, &anyone)?;
     // Any address may connect by NFS; each share has its own rules of clients.
-    let nfs = bind(&options.nfs, NFS_PORT, &anyone)?;
+    let (nfs, rpcbind) = (bind(&options.nfs, NFS_PORT, &anyone)?, options.rpcbind);
     let nbd_tls = tls.as_ref().filter(|_| options.nbd_clients.tls_only);
     let nbd_tls = nbd_tls.map(|tls| tls.data_config(options.nbd_clients.client_ca.as_deref()));
     let named = nbd_clients.addresses.filter(|_| options.nbd_clients.allowed.is_empty());
@@ -96,7 +97,7 @@ pub fn run(options: ServeOptions, say: fn(&str)) -> Result<(), ApiError> {
         let how = "weir export create --allow, weir export set --allow, or --nbd-allow for all";
         tracing::info!(how, "NBD over TCP accepts only clients whose address an export names");
     }
-    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi, nfs };
+    let data = Listeners { nbd, nbd_tls: nbd_tls.transpose()?, named, iscsi, nfs, rpcbind };
     // The command line refuses a port for peers without a certificate, so `tls` is set here.
     let peers =
         options.peers.as_ref().zip(tls.as_ref()).map(|(peers, tls)| {
@@ -276,6 +277,8 @@ struct Listeners {
     named: Option<weir_net::LiveAllowList>,
     iscsi: Vec<weir_net::Listener>,
     nfs: Vec<weir_net::Listener>,
+    /// True if NFS is registered at rpcbind.
+    rpcbind: bool,
 }
 
 /// Starts the threads of the data protocols.
@@ -318,13 +321,13 @@ fn serve_data(
     let protocol = protocol.with_login_limit(handshake_limit);
     let start = || weir_export::serve_iscsi(data.iscsi, protocol, threads).map_err(failed);
     let iscsi = if listens { Some(start()?) } else { None };
-    let nfs = serve_nfs(data.nfs, shares, &budgets[2], threads)?;
+    let nfs = serve_nfs((data.nfs, data.rpcbind), shares, &budgets[2], threads)?;
     Ok(Clients { exports, nbd, nbd_scheme, targets, iscsi, nfs, budgets })
 }
 
 /// Starts the threads of NFS. The clients of saved shares wait until their pools are open.
 fn serve_nfs(
-    listeners: Vec<weir_net::Listener>,
+    (listeners, rpcbind): (Vec<weir_net::Listener>, bool),
     shares: &[KnownShare],
     budget: &Arc<weir_net::Budget>,
     threads: usize,
@@ -337,7 +340,24 @@ fn serve_nfs(
         let failed = |error: weir_net::ServeError| ApiError::new(error.kind(), error.to_string());
         nfs.serve(serving.map_err(failed)?);
     }
+    if rpcbind {
+        nfs.register().map_err(|error| rpcbind_error(&error))?;
+    }
     Ok(nfs)
+}
+
+fn rpcbind_error(error: &RpcbindError) -> ApiError {
+    let (kind, action) = match error {
+        RpcbindError::Taken { .. } => (
+            ErrorKind::Busy,
+            "stop the other NFS server (rpcinfo lists it), or start this one without --rpcbind",
+        ),
+        RpcbindError::Io(_) | RpcbindError::Reply(_) => (
+            ErrorKind::Unavailable,
+            "apt-get install rpcbind, and start it, or start this server without --rpcbind",
+        ),
+    };
+    ApiError::new(kind, error.to_string()).with_action(action)
 }
 
 /// Returns the clients that may connect by NBD, with the GID whose members may use the Unix

@@ -9,11 +9,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
+use weir_nfs::rpcbind::{Registration, RpcbindError, SOCKET};
 use weir_nfs::{Nfs, Rule, Rules, Share, ShareId, ShareStatistics};
 
 use crate::state::open_filesystems::OpenFilesystem;
@@ -23,9 +25,11 @@ use crate::state::saved_state::KnownShare;
 pub(crate) struct NfsShares {
     pub(crate) server: Arc<weir_nfs::Server>,
     /// Threads and connections; `None` if NFS is not served.
-    pub(crate) threads: Mutex<Option<weir_net::ServerHandle<Nfs>>>,
+    threads: Mutex<Option<weir_net::ServerHandle<Nfs>>>,
     /// Addresses on which the server listens.
     addresses: Vec<SocketAddr>,
+    /// Entries at rpcbind; `None` if the server is not registered.
+    registration: Option<Arc<Registration>>,
     known: Mutex<BTreeMap<String, State>>,
 }
 
@@ -62,7 +66,8 @@ impl NfsShares {
     /// The server with the shares of the saved state, whose clients wait at first.
     pub(crate) fn new(server: Arc<weir_nfs::Server>, saved: &[KnownShare]) -> Self {
         let known = Mutex::default();
-        let shares = Self { server, threads: Mutex::default(), addresses: Vec::new(), known };
+        let (threads, addresses) = (Mutex::default(), Vec::new());
+        let shares = Self { server, threads, addresses, registration: None, known };
         for share in saved {
             shares.wait(share, "its pool is not open".to_owned());
         }
@@ -77,6 +82,26 @@ impl NfsShares {
         };
         self.addresses = threads.addresses().iter().filter_map(tcp).collect();
         *self.threads.get_mut() = Some(threads);
+    }
+
+    /// Registers the server at the rpcbind of this machine.
+    pub(crate) fn register(&mut self) -> Result<(), RpcbindError> {
+        let registration = Registration::new(Path::new(SOCKET), &self.addresses)?;
+        self.registration = Some(Arc::new(registration));
+        Ok(())
+    }
+
+    /// Removes the entries at rpcbind, and ends the threads: clients get their outstanding replies.
+    pub(crate) async fn stop(&self) {
+        let (registration, threads) = (self.registration.clone(), self.threads.lock().take());
+        let stop = move || {
+            let removed = registration.map(|of| of.remove(Path::new(SOCKET)));
+            if let Some(Err(error)) = removed {
+                tracing::warn!(%error, "the entries of NFS at rpcbind stay");
+            }
+            threads.map(weir_net::ServerHandle::stop)
+        };
+        drop(tokio::task::spawn_blocking(stop).await);
     }
 
     /// Offers a share to clients. `share` gives it its statistics.
@@ -143,6 +168,9 @@ impl NfsShares {
                 IpAddr::V4(ip) => ip.to_string(),
                 IpAddr::V6(ip) => format!("[{ip}]"),
             };
+            if self.registration.is_some() {
+                return format!("mount -t nfs -o vers=3,tcp,nolock {host}:{} /mnt", path_of(name));
+            }
             // Without the ports, the client would ask rpcbind. `nolock`: the server has no NLM.
             let port = address.port();
             format!(
