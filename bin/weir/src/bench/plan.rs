@@ -344,6 +344,7 @@ fn protocol(address: &Address) -> Protocol {
         Address::Directory(_) => Protocol::Dir,
         Address::Nbd(_) => Protocol::Nbd,
         Address::Iscsi(_) => Protocol::Iscsi,
+        Address::Nfs(_) => Protocol::Nfs3,
         Address::File(path) if is_device(path) => Protocol::Block,
         Address::File(_) => Protocol::File,
     }

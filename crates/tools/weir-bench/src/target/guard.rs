@@ -86,7 +86,9 @@ fn open_exclusive(path: &Path) -> std::io::Result<File> {
 pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     let (dataset, path) = match address {
         // In a directory the run creates its own files, with names that only this program uses.
-        Address::Null { .. } | Address::Directory(_) => return Ok(Holds::Nothing),
+        Address::Null { .. } | Address::Directory(_) | Address::Nfs(_) => {
+            return Ok(Holds::Nothing);
+        }
         Address::Nbd(_) | Address::Iscsi(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
         Address::File(path) => (DatasetSpec { files: 1, file_bytes: 0 }, Some(path)),
     };
