@@ -160,7 +160,7 @@ enum ScaleName {
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
     /// Target to measure: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
+    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN, nfs://HOST/EXPORT/DIR or null:
     #[arg(short, long, value_name = "TARGET")]
     pub(super) target: String,
 }
@@ -382,6 +382,7 @@ pub(super) fn told(error: &TargetError) -> ApiError {
         TargetError::InUse { .. } => ErrorKind::Busy,
         TargetError::Protocol { .. } => ErrorKind::Unavailable,
         TargetError::Iscsi { source, .. } => source.kind(),
+        TargetError::Nfs { source, .. } => source.kind(),
         _ => ErrorKind::Invalid,
     };
     ApiError::new(kind, error.to_string()).with_action(error.action())

@@ -5,6 +5,9 @@
 //! Invariants: no call waits beyond the time limits in `limits`; a failed call leaves the client
 //! usable, a lost connection does not.
 
+use std::thread::sleep;
+use std::time::Instant;
+
 use weir_nfs_wire::nfs3::{
     Args, CreateArgs, CreateHow, DirOpArgs, Fattr3, FileArgs, FileHandle, FileName, FsinfoResok,
     LookupResok, MkdirArgs, Nfsstat3, ReaddirArgs, Results, Sattr3, SetattrArgs,
@@ -14,7 +17,7 @@ use crate::connection::Connection;
 use crate::error::NfsError;
 use crate::exchange::{Identity, Refusal, Reply, Request};
 use crate::handle::Handle;
-use crate::limits::{CALL_LIMIT, DIRECTORY_BYTES, ENTRIES_MAX};
+use crate::limits::{CALL_LIMIT, DIRECTORY_BYTES, ENTRIES_MAX, JUKEBOX_INTERVAL, JUKEBOX_LIMIT};
 use crate::mount::{self, Mounted, NoBuffers};
 use crate::url::Url;
 
@@ -79,11 +82,24 @@ impl Client {
         &self.connection
     }
 
-    /// Runs a procedure and returns its reply.
+    /// Runs a procedure and returns its reply. Repeats the call each second while the server
+    /// replies NFS3ERR_JUKEBOX, for at most 100 s ([`JUKEBOX_LIMIT`]).
     ///
     /// # Errors
     /// The connection is lost, the server did not reply in time, or it refused the call.
     pub fn call(&mut self, args: &Args<'_>) -> Result<Reply, NfsError> {
+        let deadline = Instant::now() + JUKEBOX_LIMIT;
+        loop {
+            match self.call_once(args)? {
+                Reply::Failed(Nfsstat3::Jukebox) if Instant::now() < deadline => {
+                    sleep(JUKEBOX_INTERVAL);
+                }
+                reply => return Ok(reply),
+            }
+        }
+    }
+
+    fn call_once(&mut self, args: &Args<'_>) -> Result<Reply, NfsError> {
         let done = self.connection.call(&Request::Nfs(args), &mut NoBuffers, CALL_LIMIT)?;
         match done.reply {
             Reply::Refused(refusal) => {

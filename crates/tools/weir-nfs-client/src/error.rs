@@ -6,6 +6,7 @@
 
 use std::io;
 
+use weir_base::ErrorKind;
 use weir_nfs_wire::mount::v3::Mountstat3;
 use weir_nfs_wire::nfs3::Nfsstat3;
 use weir_oncrpc::XdrError;
@@ -106,6 +107,36 @@ pub enum NfsError {
 }
 
 impl NfsError {
+    /// Kind of the error, for callers outside this crate.
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Url { .. } => ErrorKind::Invalid,
+            Self::Mount { status: Mountstat3::Perm | Mountstat3::Acces, .. }
+            | Self::Refused { refusal: Refusal::Auth(_), .. } => ErrorKind::Permission,
+            Self::Mount { status: Mountstat3::Noent | Mountstat3::Notdir, .. } => {
+                ErrorKind::NotFound
+            }
+            Self::Failed { status, .. } => match status {
+                Nfsstat3::Perm | Nfsstat3::Acces => ErrorKind::Permission,
+                Nfsstat3::Noent | Nfsstat3::Notdir => ErrorKind::NotFound,
+                Nfsstat3::Nospc | Nfsstat3::Dquot => ErrorKind::NoSpace,
+                Nfsstat3::Rofs => ErrorKind::ReadOnly,
+                _ => ErrorKind::Unavailable,
+            },
+            Self::Connect { .. }
+            | Self::Socket(_)
+            | Self::Closed
+            | Self::Timeout { .. }
+            | Self::Record(_)
+            | Self::Reply { .. }
+            | Self::Protocol { .. }
+            | Self::Refused { .. }
+            | Self::Mount { .. }
+            | Self::NoMountPort
+            | Self::TooManyEntries { .. } => ErrorKind::Unavailable,
+        }
+    }
+
     /// Action that the user should take.
     pub const fn action(&self) -> &'static str {
         match self {
@@ -121,9 +152,17 @@ impl NfsError {
             | Self::Failed { unreserved_port: Some(_), .. } => {
                 "set the option `insecure` on the share, or run as root"
             }
-            Self::Refused { .. } | Self::Failed { .. } => {
+            Self::Refused { refusal: Refusal::Auth(_), .. }
+            | Self::Failed { status: Nfsstat3::Perm | Nfsstat3::Acces | Nfsstat3::Rofs, .. } => {
                 "check the rights of the uid and gid in the address: ?uid=UID&gid=GID"
             }
+            Self::Failed { status: Nfsstat3::Nospc | Nfsstat3::Dquot, .. } => {
+                "free space on the server, or use a smaller dataset (--size)"
+            }
+            Self::Failed { status: Nfsstat3::Noent | Nfsstat3::Notdir, .. } => {
+                "check the path in the address"
+            }
+            Self::Refused { .. } | Self::Failed { .. } => "check the log of the server",
             Self::Mount { .. } => "check the path, and whether the share allows this client",
             Self::NoMountPort => "add the port to the address: ?mountport=PORT",
             Self::TooManyEntries { .. } => "use a directory with fewer entries",

@@ -15,6 +15,13 @@ pub const MOUNT_LIMIT: Duration = Duration::from_secs(10);
 /// for a disk.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
 
+/// Time limit for a procedure that the server asks the client to repeat (NFS3ERR_JUKEBOX): a little
+/// more than the usual grace period of 90 s after the start of a server.
+pub const JUKEBOX_LIMIT: Duration = Duration::from_secs(100);
+
+/// Interval between two calls of such a procedure.
+pub const JUKEBOX_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Maximum length of one READ or WRITE: the maximum of the Linux client (NFS_MAX_FILE_IO_SIZE), so
 /// servers are tested with it.
 pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;

@@ -288,3 +288,6 @@ impl Target for Nfs {
         Some(self)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,7 +47,8 @@ impl Identity {
         Ok(Self { bytes: out.filled().to_vec(), text })
     }
 
-    /// Identity of the calls for a URL: its uid and gid, otherwise those of this process.
+    /// Identity of the calls for a URL: its uid and gid, or the effective uid and gid of
+    /// this process.
     ///
     /// # Errors
     /// The URL has more than 16 supplementary groups.

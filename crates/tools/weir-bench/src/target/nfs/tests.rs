@@ -1,0 +1,224 @@
+//! Lanes against a server in this process that sends valid but unusual replies.
+//!
+//! Invariant: each operation of these tests ends, with its data or with an error that names the
+//! reason.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use weir_block::OutBuf;
+use weir_nfs_wire::nfs3::{
+    Args, CommitResok, CreateResok, Entry, FileHandle, FileName, LookupResok, ReadResok,
+    ReaddirResok, Results, StableHow, WccData, WriteResok,
+};
+use weir_oncrpc::message::{AcceptStat, Call, Reply};
+use weir_oncrpc::{Encoder, List, Opaque};
+
+use super::{Arc, Handle, Identity, Lane, Mount, Mounted, OpKind, RwLock, TargetError, Url, lane};
+use crate::target::lane::{Done, Op, Wait};
+use crate::target::metadata::{Directory, FileName as Name, MetadataCall, MetadataOp};
+
+/// Directory that the tests use.
+const DIRECTORY: Directory = Directory { client: 0, stream: 0, worker: Some(0) };
+
+/// Starts a server. `reply` appends the results of a call, or returns false: then the server sends
+/// no reply.
+fn server(
+    mut reply: impl FnMut(&Args<'_>, &mut Encoder<'_>) -> bool + Send + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        while let Some(record) = receive(&mut stream) {
+            let (call, mut input) = Call::decode(&record).unwrap();
+            let procedure = weir_nfs_wire::nfs3::Procedure::from_number(call.procedure).unwrap();
+            let args = Args::decode(procedure, &mut input).unwrap();
+            let mut out = OutBuf::default();
+            let mut encoder = Encoder::new(&mut out);
+            Reply::accepted(call.xid, AcceptStat::Success).encode(&mut encoder);
+            if reply(&args, &mut encoder) {
+                let mark = (1 << 31 | out.len() as u32).to_be_bytes();
+                stream.write_all(&[&mark, out.filled()].concat()).unwrap();
+            }
+        }
+    });
+    address
+}
+
+fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).ok()?;
+    let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut record).ok()?;
+    Some(record)
+}
+
+fn handle(name: &[u8]) -> Handle {
+    Handle::new(&FileHandle::new(name).unwrap())
+}
+
+/// Lane with 2 slots to a server, whose target has two files of 64 KiB and transfers of 4 KiB.
+fn open(address: SocketAddr) -> Box<dyn Lane> {
+    let url = Url::parse(&format!("nfs://{address}/e")).unwrap();
+    let directories = [(DIRECTORY.to_string(), handle(b"dir"))];
+    let mount = Mount {
+        address: url.to_string(),
+        identity: Identity::of(&url).unwrap(),
+        mounted: Mounted { path: "/e".to_owned(), root: handle(b"root"), port: 1 },
+        root: handle(b"root"),
+        files: vec![handle(b"file 0"), handle(b"file 1")],
+        part_bytes: 64 << 10,
+        read_bytes: 4096,
+        write_bytes: 4096,
+        directory_bytes: 4096,
+        directories: RwLock::new(directories.into()),
+        url,
+    };
+    Box::new(lane::NfsLane::open(Arc::new(mount), 2, 64 << 10).unwrap())
+}
+
+/// Waits for the completion of the operation in slot 0.
+fn end(lane: &mut dyn Lane) -> std::io::Result<()> {
+    let mut done = Vec::new();
+    while done.is_empty() {
+        lane.reap(Wait::One, &mut done).unwrap();
+    }
+    let Done { slot, result, .. } = done.remove(0);
+    assert_eq!((slot, done.len()), (0, 0));
+    result
+}
+
+fn data(lane: &mut dyn Lane, kind: OpKind, offset: u64, len_bytes: u32) -> std::io::Result<()> {
+    let op = Op { kind, offset, len_bytes, durable: false, source: 0 };
+    lane.submit(0, &op).unwrap();
+    end(lane)
+}
+
+fn metadata(lane: &mut dyn Lane, call: MetadataCall) -> std::io::Result<()> {
+    lane.submit_metadata(0, &MetadataOp { call, durable: true }).unwrap();
+    end(lane)
+}
+
+fn written(args: &Args<'_>, committed: StableHow, verifier: u8) -> Results<'static> {
+    let Args::Write(write) = args else { panic!("{args:?}") };
+    let (wcc, count, verifier) = (WccData::default(), write.count, [verifier; 8]);
+    Results::Write(Ok(WriteResok { wcc, count, committed, verifier }))
+}
+
+#[test]
+fn lost_writes_of_a_restarted_server_are_reported_at_the_flush() {
+    let address = server(|args, out| {
+        match args {
+            Args::Write(_) => written(args, StableHow::Unstable, 1).encode(out),
+            Args::Commit(commit) => {
+                assert_eq!(commit.file.bytes(), b"file 1");
+                let (wcc, verifier) = (WccData::default(), [2; 8]);
+                Results::Commit(Ok(CommitResok { wcc, verifier })).encode(out);
+            }
+            other => panic!("{other:?}"),
+        }
+        true
+    });
+    let mut lane = open(address);
+    data(&mut *lane, OpKind::Write, 64 << 10, 8192).unwrap();
+    let lost = data(&mut *lane, OpKind::Flush, 0, 0).unwrap_err();
+    assert!(lost.to_string().contains("lost 2 uncommitted writes"), "{lost}");
+}
+
+#[test]
+fn less_stable_data_than_requested_is_an_error() {
+    let address = server(|args, out| {
+        written(args, StableHow::Unstable, 1).encode(out);
+        true
+    });
+    let mut lane = open(address);
+    let (kind, offset, len_bytes, source) = (OpKind::Write, 0, 4096, 0);
+    lane.submit(0, &Op { kind, offset, len_bytes, durable: true, source }).unwrap();
+    let error = end(&mut *lane).unwrap_err();
+    assert!(error.to_string().contains("less stable"), "{error}");
+}
+
+#[test]
+fn short_replies_are_completed_by_further_calls() {
+    let address = server(|args, out| {
+        let Args::Read(read) = args else { panic!("{args:?}") };
+        assert_eq!(read.file.bytes(), b"file 1");
+        let count = read.count.min(1000);
+        let data: Vec<u8> =
+            (0..u64::from(count)).map(|at| ((read.offset + at) % 251) as u8).collect();
+        let data = Opaque::new(&data).unwrap();
+        Results::Read(Ok(ReadResok { attributes: None, count, eof: false, data })).encode(out);
+        true
+    });
+    let mut lane = open(address);
+    data(&mut *lane, OpKind::Read, (64 << 10) + 512, 20_000).unwrap();
+    let read = &lane.buffer(0)[..20_000];
+    assert!(read.iter().zip(512_u64..).all(|(byte, at)| u64::from(*byte) == at % 251));
+}
+
+#[test]
+fn file_is_created_with_its_content_and_listed() {
+    let address = server(|args, out| {
+        let object = FileHandle::new(b"new").unwrap();
+        match args {
+            // The server may omit the handle of the new file.
+            Args::Create(create) => {
+                assert_eq!(create.place.dir.bytes(), b"dir");
+                let (attributes, dir_wcc) = (None, WccData::default());
+                let made = CreateResok { object: None, attributes, dir_wcc };
+                Results::Create(Ok(made)).encode(out);
+            }
+            Args::Lookup(_) => {
+                let found = LookupResok { object, attributes: None, dir_attributes: None };
+                Results::Lookup(Ok(found)).encode(out);
+            }
+            Args::Write(write) => {
+                assert_eq!((write.file.bytes(), write.stable), (&b"new"[..], StableHow::FileSync));
+                assert_eq!(write.data.bytes(), [9; 600]);
+                written(args, StableHow::FileSync, 1).encode(out);
+            }
+            Args::Readdir(list) => {
+                let entry = |cookie, name| {
+                    let name = FileName::new(name).unwrap();
+                    Entry { fileid: cookie, name, cookie }
+                };
+                // Two replies with two entries each.
+                let entries = match list.cookie {
+                    0 => vec![entry(1, &b"."[..]), entry(2, &b"a"[..])],
+                    2 => vec![entry(3, &b".."[..]), entry(4, &b"b"[..])],
+                    other => panic!("cookie {other}"),
+                };
+                let eof = list.cookie == 2;
+                let (dir_attributes, cookieverf) = (None, [7; 8]);
+                let entries = List(entries);
+                let page = ReaddirResok { dir_attributes, cookieverf, entries, eof };
+                Results::Readdir(Ok(page)).encode(out);
+            }
+            other => panic!("{other:?}"),
+        }
+        true
+    });
+    let mut lane = open(address);
+    lane.buffer(0)[..600].fill(9);
+    let file = Name { directory: DIRECTORY, worker: 0, number: 1, renamed: false };
+    metadata(&mut *lane, MetadataCall::Create { file, bytes: 600 }).unwrap();
+    metadata(&mut *lane, MetadataCall::List { directory: DIRECTORY, files: 2 }).unwrap();
+    let wrong = metadata(&mut *lane, MetadataCall::List { directory: DIRECTORY, files: 3 });
+    assert!(wrong.unwrap_err().to_string().contains("2 files instead of 3"));
+    let directory = Directory { stream: 9, ..DIRECTORY };
+    let missing = metadata(&mut *lane, MetadataCall::List { directory, files: 0 });
+    assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn server_that_does_not_reply_loses_the_lane() {
+    let address = server(|_, _| false);
+    let mut lane = open(address);
+    let call = MetadataCall::Getattr { file: 0 };
+    lane.submit_metadata(0, &MetadataOp { call, durable: false }).unwrap();
+    let mut done = Vec::new();
+    let lost = lane.reap(Wait::One, &mut done).unwrap_err();
+    assert!(matches!(lost, TargetError::NoAnswer { seconds: 1, .. }), "{lost}");
+}
