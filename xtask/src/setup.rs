@@ -61,14 +61,6 @@ const FOR_TEST: &[Need] = &[
     need("sg_xcopy", "sg3-utils"),
 ];
 
-/// Server without which the tests of `weir bench` over NFS are skipped: not every distribution has
-/// it.
-const FOR_TEST_IF_AVAILABLE: &[Need] = &[
-    need("ganesha.nfsd", "nfs-ganesha"),
-    need("ganesha/libfsalvfs.so", "nfs-ganesha-vfs"),
-    need("rpcbind", "rpcbind"),
-];
-
 /// Tools that the benchmark of filesystems needs.
 const FOR_FILES: &[Need] = &[
     need("cc", "gcc"),
@@ -101,9 +93,6 @@ pub(crate) const MDBOOK: &str = "mdbook";
 /// Installs the packages of tests and benchmarks, and builds the library for User-Mode Linux.
 pub(crate) fn for_clients() -> Result<()> {
     packages(FOR_TEST)?;
-    if let Err(error) = packages(FOR_TEST_IF_AVAILABLE) {
-        eprintln!("setup: {error:#}");
-    }
     uml::build()
 }
 

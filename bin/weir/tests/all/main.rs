@@ -14,7 +14,6 @@ mod bad_input;
 mod bench;
 mod bench_files;
 mod bench_iscsi;
-mod bench_nfs;
 mod check;
 mod cli;
 mod common;
