@@ -195,8 +195,8 @@ fn rfc_name(name: &str) -> String {
     }
 }
 
-/// Error of a call, with the [`io::ErrorKind`] that a system call would return for the status. `what`
-/// is the name of the procedure.
+/// Error of a call, with the [`io::ErrorKind`] that a system call would return for the status. The
+/// argument `what` is the name of the procedure.
 pub fn io_error(what: &str, status: Nfsstat3) -> io::Error {
     let kind = match status {
         Nfsstat3::Noent => io::ErrorKind::NotFound,

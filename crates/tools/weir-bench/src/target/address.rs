@@ -55,7 +55,7 @@ pub enum Server {
 }
 
 impl Address {
-    /// Parses `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD URI, an iSCSI URI or an NFS URI.
+    /// Parses `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, or a URI of NBD, iSCSI or NFS.
     ///
     /// # Errors
     /// If the scheme is unknown or the address is incomplete.

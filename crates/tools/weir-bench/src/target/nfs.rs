@@ -1,5 +1,5 @@
 //! Target that is a directory of an NFS server. Each lane has one connection of this project's
-//! client, so no kernel client and no page cache is between the generator and the server.
+//! client, so neither kernel client nor page cache is between the generator and the server.
 //!
 //! `weir-nfs-client` implements the protocol.
 //!

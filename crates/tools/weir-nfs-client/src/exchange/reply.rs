@@ -2,7 +2,7 @@
 //!
 //! `input` finds the records.
 //!
-//! Invariants: a record contains one reply and nothing behind it; a count of bytes in a reply never
+//! Invariants: a record contains exactly one reply; a count of bytes in a reply never
 //! exceeds the count in its call.
 
 use weir_nfs_wire::nfs3::{
