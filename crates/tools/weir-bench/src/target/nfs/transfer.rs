@@ -11,8 +11,8 @@ use std::ops::Range;
 use weir_nfs_client::Handle;
 use weir_nfs_wire::nfs3::StableHow;
 
-/// Maximum number of calls in flight for one operation: enough to keep a connection busy. More calls
-/// would delay the operations of other slots.
+/// Maximum number of calls in flight for one operation: enough to keep a connection busy. More
+/// calls would delay the operations of other slots.
 pub(super) const PIECES_MAX: u32 = 16;
 
 /// Direction of the data of a transfer.
