@@ -15,10 +15,11 @@ use weir_nfs_wire::nfs3::{
 
 use crate::connection::Connection;
 use crate::error::NfsError;
-use crate::exchange::{Identity, Refusal, Reply, Request};
+use crate::exchange::{Identity, Reply, Request};
 use crate::handle::Handle;
 use crate::limits::{CALL_LIMIT, DIRECTORY_BYTES, ENTRIES_MAX, JUKEBOX_INTERVAL, JUKEBOX_LIMIT};
 use crate::mount::{self, Mounted, NoBuffers};
+use crate::refusal::Refusal;
 use crate::url::Url;
 
 /// An object that LOOKUP found.

@@ -12,7 +12,7 @@ use weir_nfs_wire::nfs3::Nfsstat3;
 use weir_oncrpc::XdrError;
 use weir_oncrpc::record::RecordError;
 
-use crate::exchange::Refusal;
+use crate::refusal::Refusal;
 
 /// Reason why a mount, a call or a connection failed.
 #[derive(Debug, thiserror::Error)]

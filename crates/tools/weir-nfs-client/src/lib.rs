@@ -19,14 +19,16 @@ mod exchange;
 mod handle;
 pub mod limits;
 mod mount;
+mod refusal;
 mod socket;
 mod url;
 
 pub use client::{Client, Listed};
 pub use connection::Connection;
 pub use error::{NfsError, io_error};
-pub use exchange::{Body, Buffers, Done, Exchange, Identity, Refusal, Reply, Request};
+pub use exchange::{Body, Buffers, Done, Exchange, Identity, Reply, Request};
 pub use handle::Handle;
 pub use mount::Mounted;
+pub use refusal::Refusal;
 pub use socket::SourcePort;
 pub use url::{DEFAULT_PORT, Stability, Url};

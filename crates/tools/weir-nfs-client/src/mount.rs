@@ -14,9 +14,10 @@ use weir_oncrpc::{Decoder, Encoder, Xdr};
 
 use crate::connection::Connection;
 use crate::error::NfsError;
-use crate::exchange::{Buffers, Identity, Refusal, Reply, Request};
+use crate::exchange::{Buffers, Identity, Reply, Request};
 use crate::handle::Handle;
 use crate::limits::MOUNT_LIMIT;
+use crate::refusal::Refusal;
 use crate::url::Url;
 
 /// Result of a mount.

@@ -7,25 +7,25 @@
 //! - the target opens and changes only files whose names `parts` and `metadata` assign;
 //! - file handles are looked up before a run starts; a lane sends only the measured operations.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-use weir_base::size::Human;
-use weir_nfs_client::limits::{DIRECTORY_BYTES, TRANSFER_BYTES_MAX, TRANSFER_BYTES_MIN};
-use weir_nfs_client::{Client, Handle, Identity, Mounted, NfsError, SourcePort, Stability, Url};
-use weir_nfs_wire::nfs3::{Ftype3, Nfsstat3};
+use weir_nfs_client::Url;
 
 use super::error::TargetError;
 use super::lane::{FileTree, Lane, Target};
-use super::parts::file_name;
 use crate::result::TargetInfo;
 use crate::spec::{DatasetSpec, OpKind};
 
+mod channel;
 mod lane;
+mod listing;
 mod metadata;
+mod mount;
+mod retries;
 mod transfer;
 mod verifier;
+
+use mount::{Mount, failed};
 
 /// Block size that the target reports. NFS has none; files of `dir:` report the same value.
 const BLOCK_BYTES: u32 = 512;
@@ -34,30 +34,6 @@ const BLOCK_BYTES: u32 = 512;
 pub(super) struct Nfs {
     info: TargetInfo,
     mount: Arc<Mount>,
-}
-
-/// The mounted directory, which all lanes share.
-struct Mount {
-    url: Url,
-    address: String,
-    identity: Identity,
-    mounted: Mounted,
-    /// Directory of the target.
-    root: Handle,
-    /// Files of the dataset in address order, each `part_bytes` long.
-    files: Vec<Handle>,
-    part_bytes: u64,
-    /// Maximum length of a READ and of a WRITE in bytes; multiples of 512.
-    read_bytes: u32,
-    write_bytes: u32,
-    /// Length of a reply to READDIR or READDIRPLUS in bytes.
-    directory_bytes: u32,
-    /// Directories that the run created, by their path below the root.
-    directories: RwLock<HashMap<String, Handle>>,
-}
-
-fn failed(address: &str) -> impl Fn(NfsError) -> TargetError + '_ {
-    move |source| TargetError::Nfs { address: address.to_owned(), source }
 }
 
 impl Nfs {
@@ -69,181 +45,20 @@ impl Nfs {
         create: bool,
     ) -> Result<Self, TargetError> {
         let address = url.to_string();
-        Self::mount(url, &address, dataset, create).map_err(failed(&address))
-    }
-
-    fn mount(
-        url: &Url,
-        address: &str,
-        dataset: &DatasetSpec,
-        create: bool,
-    ) -> Result<Self, NfsError> {
-        let identity = Identity::of(url);
-        let identity = identity.map_err(|source| NfsError::Reply { what: "AUTH_SYS", source })?;
-        let mut client = Client::mount(url)?;
-        let root = client.directory(url, create)?;
-        let limits = client.limits()?;
-        let numbers = 0..dataset.files.max(1);
-        let files = numbers.map(|number| open_file(&mut client, &root, number, dataset, create));
-        let files = files.collect::<Result<_, _>>()?;
-        let mount = Mount {
-            url: url.clone(),
-            address: address.to_owned(),
-            identity,
-            mounted: client.mounted().clone(),
-            root,
-            files,
-            part_bytes: dataset.file_bytes,
-            read_bytes: transfer_bytes(limits.rtmax)?,
-            write_bytes: transfer_bytes(limits.wtmax)?,
-            directory_bytes: limits.dtpref.clamp(DIRECTORY_BYTES.0, DIRECTORY_BYTES.1),
-            directories: RwLock::default(),
-        };
+        let opened = Mount::open(url, &address, dataset, create);
+        let (mount, source) = opened.map_err(failed(&address))?;
         let info = TargetInfo {
-            address: address.to_owned(),
+            address,
             kind: "nfs".to_owned(),
             bytes: dataset.file_bytes.saturating_mul(mount.files.len() as u64),
             block_bytes: BLOCK_BYTES,
             driver: "own NFSv3 client, a connection per worker".to_owned(),
-            facts: mount.facts(client.connection().source()),
+            facts: mount.facts(source),
             ..TargetInfo::default()
         };
         Ok(Self { info, mount: Arc::new(mount) })
     }
 }
-
-/// Opens one file of the dataset.
-fn open_file(
-    client: &mut Client,
-    root: &Handle,
-    number: u32,
-    dataset: &DatasetSpec,
-    create: bool,
-) -> Result<Handle, NfsError> {
-    let name = file_name(number);
-    let found = match client.lookup(root, &name)? {
-        Some(found) => found,
-        None if create => client.create(root, &name)?,
-        None => {
-            let (what, status) = ("LOOKUP", Nfsstat3::Noent);
-            return Err(NfsError::Failed { what, status, unreserved_port: None });
-        }
-    };
-    let attributes = match found.attributes {
-        Some(attributes) => attributes,
-        None => client.attributes(&found.handle)?,
-    };
-    if attributes.kind != Ftype3::Reg {
-        let why = "a file of the dataset is no regular file";
-        return Err(NfsError::Protocol { why });
-    }
-    if attributes.size < dataset.file_bytes && create {
-        client.set_size(&found.handle, dataset.file_bytes)?;
-    }
-    Ok(found.handle)
-}
-
-/// Length of READ or WRITE, from the maximum of the server.
-fn transfer_bytes(max: u32) -> Result<u32, NfsError> {
-    if max < TRANSFER_BYTES_MIN {
-        let why = "the maximum length of READ or WRITE is below 512 bytes";
-        return Err(NfsError::Protocol { why });
-    }
-    Ok(max.min(TRANSFER_BYTES_MAX) / TRANSFER_BYTES_MIN * TRANSFER_BYTES_MIN)
-}
-
-impl Mount {
-    /// Properties of the mount, for the report.
-    fn facts(&self, source: SourcePort) -> BTreeMap<String, String> {
-        let port = if source.is_reserved() { "reserved" } else { "not reserved" };
-        let stability = match self.url.stability {
-            Stability::Unstable => "UNSTABLE, COMMIT at a flush",
-            Stability::Data => "DATA_SYNC",
-            Stability::File => "FILE_SYNC",
-        };
-        let facts = [
-            ("server", self.url.server()),
-            ("export", self.mounted.path.clone()),
-            ("mount port", self.mounted.port.to_string()),
-            ("read size", Human(self.read_bytes.into()).to_string()),
-            ("write size", Human(self.write_bytes.into()).to_string()),
-            ("write stability", stability.to_owned()),
-            ("source port", port.to_owned()),
-            ("credential", self.identity.text().to_owned()),
-        ];
-        facts.map(|(name, fact)| (name.to_owned(), fact)).into()
-    }
-
-    /// Index of the file that holds the byte at `offset`, and the offset within that file.
-    fn place(&self, offset: u64) -> (usize, u64) {
-        let index = offset / self.part_bytes.max(1);
-        ((index as usize).min(self.files.len() - 1), offset % self.part_bytes.max(1))
-    }
-
-    /// Handle of a directory that the run created.
-    fn directory(&self, path: &str) -> Option<Handle> {
-        self.directories.read().get(path).copied()
-    }
-
-    /// Handle of a directory below the root, and the last component of its path.
-    fn parent<'p>(&self, client: &mut Client, path: &'p str) -> Result<Place<'p>, NfsError> {
-        let Some((parent, name)) = path.rsplit_once('/') else {
-            return Ok(Some((self.root, path)));
-        };
-        let found = self.find(client, parent)?;
-        Ok(found.map(|handle| (handle, name)))
-    }
-
-    /// Handle of the directory with a path below the root; `None` if it does not exist.
-    fn find(&self, client: &mut Client, path: &str) -> Result<Option<Handle>, NfsError> {
-        let mut handle = self.root;
-        for name in path.split('/') {
-            let Some(found) = client.lookup(&handle, name)? else { return Ok(None) };
-            handle = found.handle;
-        }
-        Ok(Some(handle))
-    }
-
-    fn client(&self) -> Result<Client, NfsError> {
-        Client::connect(&self.url, &self.mounted)
-    }
-
-    fn make_directory(&self, path: &str) -> Result<(), NfsError> {
-        let mut client = self.client()?;
-        let missing =
-            NfsError::Failed { what: "LOOKUP", status: Nfsstat3::Noent, unreserved_port: None };
-        let (parent, name) = self.parent(&mut client, path)?.ok_or(missing)?;
-        let handle = client.make_directory(&parent, name)?;
-        if client.attributes(&handle)?.kind != Ftype3::Dir {
-            // A file or a link is not a directory of this program.
-            let (what, status) = ("MKDIR", Nfsstat3::Notdir);
-            return Err(NfsError::Failed { what, status, unreserved_port: None });
-        }
-        self.directories.write().insert(path.to_owned(), handle);
-        Ok(())
-    }
-
-    fn remove_directory(&self, path: &str) -> Result<(), NfsError> {
-        self.directories.write().remove(path);
-        let mut client = self.client()?;
-        match self.parent(&mut client, path)? {
-            Some((parent, name)) => client.remove_directory(&parent, name),
-            None => Ok(()),
-        }
-    }
-
-    fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<bool, NfsError> {
-        let mut client = self.client()?;
-        let Some(directory) = self.find(&mut client, path)? else { return Ok(false) };
-        // A run that removes files of an earlier run uses this handle for its lanes.
-        self.directories.write().insert(path.to_owned(), directory);
-        client.list(&directory, &mut |name| each(&String::from_utf8_lossy(name)))?;
-        Ok(true)
-    }
-}
-
-/// Directory and name of an entry; `None` if the directory does not exist.
-type Place<'p> = Option<(Handle, &'p str)>;
 
 impl FileTree for Nfs {
     fn lane(

@@ -18,9 +18,20 @@ use weir_oncrpc::record::{Framed, MARK_BYTES, RecordError, frame};
 use weir_oncrpc::xdr::{UNBOUNDED, padding};
 use weir_oncrpc::{Xdr as _, XdrError};
 
-use super::{Buffers, Exchange, Kind, Place, Reply};
+use super::calls::Calls;
+use super::reply::{Kind, Reply};
+use super::request::Buffers;
 use crate::error::NfsError;
 use crate::limits::{HEAD_BYTES_MAX, RECORD_BYTES_MAX};
+
+/// Range of a caller's buffer for the next bytes from the socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Slot of the buffer.
+    pub(crate) slot: usize,
+    /// Range of the buffer.
+    pub(crate) range: Range<usize>,
+}
 
 /// Bit of a record mark: the fragment is the last one (RFC 5531 section 11).
 const LAST: u32 = 1 << 31;
@@ -46,6 +57,16 @@ struct Ending {
     eof: bool,
 }
 
+/// Head of a reply to READ.
+enum ReadHead {
+    /// The received part of the record ends inside the head.
+    Incomplete,
+    /// The reply has no data: the call failed.
+    NoData,
+    /// Data follows the first `bytes` bytes of the record.
+    Data { bytes: usize, data_bytes: u32, eof: bool },
+}
+
 #[derive(Default)]
 pub(super) struct Input {
     stage: Stage,
@@ -68,36 +89,25 @@ impl Input {
             missing.start += bytes.min(missing.len());
         }
     }
-}
 
-/// Head of a reply to READ.
-enum ReadHead {
-    /// The received part of the record ends inside the head.
-    Incomplete,
-    /// The reply has no data: the call failed.
-    NoData,
-    /// Data follows the first `bytes` bytes of the record.
-    Data { bytes: usize, data_bytes: u32, eof: bool },
-}
-
-impl Exchange {
     /// Advances the parser by one stage. Returns the number of bytes used, or `None` if the stage
     /// needs more bytes.
     pub(super) fn step(
         &mut self,
         bytes: &[u8],
+        calls: &mut Calls,
         buffers: &mut impl Buffers,
     ) -> Result<Option<usize>, NfsError> {
-        match &mut self.input.stage {
-            Stage::Head => self.take_head(bytes, buffers),
+        match &mut self.stage {
+            Stage::Head => self.take_head(bytes, calls, buffers),
             Stage::Record { bytes: needed } => {
-                let missing = needed.saturating_sub(self.input.record.len());
+                let missing = needed.saturating_sub(self.record.len());
                 let now = missing.min(bytes.len());
-                self.input.record.extend_from_slice(bytes.get(..now).unwrap_or_default());
+                self.record.extend_from_slice(bytes.get(..now).unwrap_or_default());
                 if now < missing {
                     return Ok((now > 0).then_some(now));
                 }
-                self.take_collected(buffers)?;
+                self.take_collected(calls, buffers)?;
                 Ok(Some(now))
             }
             Stage::Data { slot, missing, then } => {
@@ -109,7 +119,7 @@ impl Exchange {
                 missing.start += now;
                 if missing.start == missing.end {
                     let bytes = padding(then.data_bytes as usize);
-                    self.input.stage = Stage::Padding { bytes, then: *then };
+                    self.stage = Stage::Padding { bytes, then: *then };
                     return Ok(Some(now));
                 }
                 Ok((now > 0).then_some(now))
@@ -119,8 +129,8 @@ impl Exchange {
                     return Ok(None);
                 }
                 let (needed, Ending { call, data_bytes, eof }) = (*needed, *then);
-                self.input.stage = Stage::Head;
-                self.end(call, Reply::Read { bytes: data_bytes, eof });
+                self.stage = Stage::Head;
+                calls.end(call, Reply::Read { bytes: data_bytes, eof });
                 Ok(Some(needed))
             }
         }
@@ -129,6 +139,7 @@ impl Exchange {
     fn take_head(
         &mut self,
         bytes: &[u8],
+        calls: &mut Calls,
         buffers: &mut impl Buffers,
     ) -> Result<Option<usize>, NfsError> {
         let Some(mark) = bytes.first_chunk::<MARK_BYTES>() else { return Ok(None) };
@@ -141,77 +152,84 @@ impl Exchange {
         let received = received.get(..len.min(received.len())).unwrap_or_default();
         if is_last && len >= 4 {
             let Some(xid) = received.first_chunk() else { return Ok(None) };
-            let call = self.find(u32::from_be_bytes(*xid))?;
-            match self.read_head(call, received, len)? {
+            let call = calls.find(u32::from_be_bytes(*xid))?;
+            match read_head(calls, call, received, len)? {
                 ReadHead::Incomplete => return Ok(None),
                 ReadHead::NoData => {}
                 ReadHead::Data { bytes, data_bytes, eof } => {
-                    self.begin_data(Ending { call, data_bytes, eof });
+                    self.begin_data(calls, Ending { call, data_bytes, eof });
                     return Ok(Some(MARK_BYTES + bytes));
                 }
             }
             if received.len() == len {
-                self.take_record(received, buffers)?;
+                calls.take_record(received, buffers)?;
                 return Ok(Some(MARK_BYTES + len));
             }
         }
-        self.input.record.clear();
-        self.input.stage = Stage::Record { bytes: MARK_BYTES };
+        self.record.clear();
+        self.stage = Stage::Record { bytes: MARK_BYTES };
         Ok(Some(0))
     }
 
-    /// Decodes the head of a reply to READ from the received part of a record of `len` bytes.
-    fn read_head(&self, call: usize, received: &[u8], len: usize) -> Result<ReadHead, NfsError> {
-        let call = self.calls.get(call).and_then(Option::as_ref);
-        let Some(Kind::Read { range, .. }) = call.map(|call| &call.kind) else {
-            return Ok(ReadHead::NoData);
-        };
-        let head = match read_head(received) {
-            Ok(head) => head,
-            Err(XdrError::Truncated) if received.len() < len.min(HEAD_BYTES_MAX) => {
-                return Ok(ReadHead::Incomplete);
-            }
-            Err(source) => return Err(NfsError::Reply { what: "READ", source }),
-        };
-        if let ReadHead::Data { bytes, data_bytes, .. } = head {
-            let data = data_bytes as usize;
-            if data > range.len() {
-                return Err(NfsError::Protocol { why: "more data than a READ requested" });
-            }
-            if bytes + data + padding(data) != len {
-                let why = "the record of a READ is longer or shorter than its data";
-                return Err(NfsError::Protocol { why });
-            }
-        }
-        Ok(head)
-    }
-
-    fn begin_data(&mut self, then: Ending) {
-        let call = self.calls.get(then.call).and_then(Option::as_ref);
-        let Some(Kind::Read { slot, range }) = call.map(|call| &call.kind) else { return };
+    fn begin_data(&mut self, calls: &Calls, then: Ending) {
+        let Some(Kind::Read { slot, range }) = calls.kind(then.call) else { return };
         let missing = range.start..range.start + then.data_bytes as usize;
-        self.input.stage = Stage::Data { slot: *slot, missing, then };
+        self.stage = Stage::Data { slot: *slot, missing, then };
     }
 
     /// Decodes the collected record if it is complete. Otherwise sets its known length.
-    fn take_collected(&mut self, buffers: &mut impl Buffers) -> Result<(), NfsError> {
-        let mut collected = std::mem::take(&mut self.input.record);
+    fn take_collected(
+        &mut self,
+        calls: &mut Calls,
+        buffers: &mut impl Buffers,
+    ) -> Result<(), NfsError> {
+        let mut collected = std::mem::take(&mut self.record);
         match frame(&mut collected, RECORD_BYTES_MAX)? {
             Framed::Need { bytes, .. } => {
-                self.input.stage = Stage::Record { bytes };
-                self.input.record = collected;
+                self.stage = Stage::Record { bytes };
+                self.record = collected;
             }
             Framed::Record { record, .. } => {
-                self.take_record(record, buffers)?;
-                self.input.stage = Stage::Head;
+                calls.take_record(record, buffers)?;
+                self.stage = Stage::Head;
             }
         }
         Ok(())
     }
 }
 
+/// Decodes the head of a reply to READ from the received part of a record of `len` bytes.
+fn read_head(
+    calls: &Calls,
+    call: usize,
+    received: &[u8],
+    len: usize,
+) -> Result<ReadHead, NfsError> {
+    let Some(Kind::Read { range, .. }) = calls.kind(call) else {
+        return Ok(ReadHead::NoData);
+    };
+    let head = match decode_head(received) {
+        Ok(head) => head,
+        Err(XdrError::Truncated) if received.len() < len.min(HEAD_BYTES_MAX) => {
+            return Ok(ReadHead::Incomplete);
+        }
+        Err(source) => return Err(NfsError::Reply { what: "READ", source }),
+    };
+    if let ReadHead::Data { bytes, data_bytes, .. } = head {
+        let data = data_bytes as usize;
+        if data > range.len() {
+            return Err(NfsError::Protocol { why: "more data than a READ requested" });
+        }
+        if bytes + data + padding(data) != len {
+            let why = "the record of a READ is longer or shorter than its data";
+            return Err(NfsError::Protocol { why });
+        }
+    }
+    Ok(head)
+}
+
 /// Decodes the head of a reply to READ.
-fn read_head(received: &[u8]) -> Result<ReadHead, XdrError> {
+fn decode_head(received: &[u8]) -> Result<ReadHead, XdrError> {
     let (reply, mut input) = message::Reply::decode(received)?;
     let ReplyBody::Accepted { stat: AcceptStat::Success, .. } = reply.body else {
         return Ok(ReadHead::NoData);

@@ -14,7 +14,8 @@ use weir_oncrpc::record::RecordStart;
 use weir_oncrpc::xdr::padding;
 use weir_oncrpc::{Encoder, Xdr as _};
 
-use super::{Buffers, Identity, Request, Target};
+use super::identity::Identity;
+use super::request::{Buffers, Request, Target};
 
 /// Sent bytes of the own buffer are removed when there are this many: moving the rest then costs
 /// less than the system calls that sent them.

@@ -1,18 +1,63 @@
-//! Decoder of complete records: replies to calls other than READ, and replies in fragments.
+//! Replies, and the decoder of the results of a call.
 //!
-//! `input` finds the records.
+//! `input` finds the records; `calls` assigns them to the calls.
 //!
-//! Invariants: a record contains exactly one reply; a count of bytes in a reply never
-//! exceeds the count in its call.
+//! Invariant: a count of bytes in a reply never exceeds the count in its call.
+
+use std::ops::Range;
 
 use weir_nfs_wire::nfs3::{
-    CommitResok, Nfs3Result, PostOpAttr, Procedure, ReadResok, Results, WccData, WriteResok,
+    CommitResok, Nfs3Result, Nfsstat3, PostOpAttr, Procedure, ReadResok, Results, StableHow,
+    Verifier, WccData, WriteResok,
 };
-use weir_oncrpc::message::{self, AcceptStat, Rejected, ReplyBody};
 use weir_oncrpc::{Decoder, Xdr, XdrError};
 
-use super::{Buffers, Exchange, Kind, Refusal, Reply, status};
+use super::request::Buffers;
 use crate::error::NfsError;
+use crate::refusal::Refusal;
+
+/// Reply to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// READ succeeded.
+    Read {
+        /// Number of received bytes, at the start of the range; at most its length.
+        bytes: u32,
+        /// True if the read ended at the end of the file.
+        eof: bool,
+    },
+    /// WRITE succeeded.
+    Write {
+        /// Number of bytes that the server wrote; at most the length of the range.
+        bytes: u32,
+        /// Stability of the data.
+        committed: StableHow,
+        /// Write verifier of the server.
+        verifier: Verifier,
+    },
+    /// COMMIT succeeded.
+    Commit {
+        /// Write verifier of the server.
+        verifier: Verifier,
+    },
+    /// Another procedure succeeded, or is no procedure of NFS.
+    Other(Body),
+    /// A procedure of NFS failed.
+    Failed(Nfsstat3),
+    /// The server refused the call in its RPC header.
+    Refused(Refusal),
+}
+
+/// A completed call.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Tag that the caller gave the call.
+    pub tag: u64,
+    /// Name of the procedure.
+    pub name: &'static str,
+    /// Reply of the server.
+    pub reply: Reply,
+}
 
 /// Encoded results of a procedure that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,48 +86,17 @@ impl Body {
     }
 }
 
-impl Exchange {
-    /// Decodes a complete record.
-    pub(super) fn take_record(
-        &mut self,
-        record: &[u8],
-        buffers: &mut impl Buffers,
-    ) -> Result<(), NfsError> {
-        let malformed = |source| NfsError::Reply { what: "a call", source };
-        let (header, results) = message::Reply::decode(record).map_err(malformed)?;
-        let index = self.find(header.xid)?;
-        let call = self.calls.get(index).and_then(Option::as_ref);
-        let Some((name, kind)) = call.map(|call| (call.name, &call.kind)) else { return Ok(()) };
-        let refusal = match header.body {
-            ReplyBody::Accepted { stat: AcceptStat::Success, .. } => None,
-            ReplyBody::Accepted { stat, .. } => Some(Refusal::Accept(stat)),
-            ReplyBody::Denied(Rejected::AuthError(stat)) => Some(Refusal::Auth(stat)),
-            ReplyBody::Denied(Rejected::RpcMismatch { low, high }) => {
-                Some(Refusal::Version { low, high })
-            }
-        };
-        let reply = match refusal {
-            Some(refusal) => Reply::Refused(refusal),
-            None => {
-                let decoded = decode(kind, &results, buffers);
-                decoded.map_err(|source| NfsError::Reply { what: name, source })?
-            }
-        };
-        self.end(index, reply);
-        Ok(())
-    }
-
-    /// Records the reply to a call.
-    pub(super) fn end(&mut self, index: usize, reply: Reply) {
-        if let Some(call) = self.calls.get_mut(index).and_then(Option::as_mut) {
-            call.reply = Some(reply);
-        }
-        self.finish(index);
-    }
+/// Type of the results of a call.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Read { slot: usize, range: Range<usize> },
+    Write { bytes: usize },
+    Nfs(Procedure),
+    Other,
 }
 
 /// Decodes the results of a call.
-fn decode(
+pub(super) fn decode(
     kind: &Kind,
     results: &Decoder<'_>,
     buffers: &mut impl Buffers,
@@ -125,6 +139,12 @@ fn decode(
 fn ok<'a, T: Xdr<'a>, F: Xdr<'a>>(bytes: &'a [u8]) -> Result<T, XdrError> {
     let unknown = XdrError::UnknownValue { name: "nfsstat3", value: 0 };
     Nfs3Result::<T, F>::decode_whole(bytes)?.map_err(|_| unknown)
+}
+
+/// Reads the status at the start of the results of a procedure. `None` means success (NFS3_OK).
+fn status(results: &Decoder<'_>) -> Result<Option<Nfsstat3>, XdrError> {
+    let mut input = results.clone();
+    if input.clone().u32()? == 0 { Ok(None) } else { Nfsstat3::decode(&mut input).map(Some) }
 }
 
 /// Name of a procedure as the RFC writes it.

@@ -4,18 +4,17 @@
 //! Invariant: the server of these tests is the codec of weir-nfs-wire.
 
 use weir_nfs_wire::nfs3::{
-    CommitArgs, CommitResok, DirOpArgs, FileArgs, FileHandle, FileName, GetattrResok, ReadResok,
-    Results, WccData, WriteResok,
+    Args, CommitArgs, CommitResok, DirOpArgs, FileArgs, FileHandle, FileName, GetattrResok,
+    Nfsstat3, PROGRAM, Procedure, ReadResok, Results, StableHow, WccData, WriteResok,
 };
-use weir_oncrpc::message::{self, Call as CallHeader, Credential};
+use weir_oncrpc::message::{self, AcceptStat, AuthStat, Call as CallHeader, Credential};
 use weir_oncrpc::record::{Framed, frame};
 use weir_oncrpc::{Encoder, Failed, Opaque};
 
-use super::{
-    AcceptStat, Args, AuthStat, Buffers, Done, Exchange, Handle, Identity, IoSlice, NfsError,
-    Nfsstat3, OutBuf, PROGRAM, Place, Procedure, Refusal, Reply, Request, StableHow,
-};
+use super::{Buffers, Done, Exchange, Identity, IoSlice, NfsError, OutBuf, Place, Reply, Request};
+use crate::handle::Handle;
 use crate::limits::{HEAD_BYTES_MAX, RECORD_BYTES_MAX};
+use crate::refusal::Refusal;
 
 /// Transaction id of the first call.
 const FIRST: u32 = u32::MAX;

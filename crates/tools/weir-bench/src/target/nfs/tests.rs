@@ -6,16 +6,19 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
+use std::time::Instant;
 
+use parking_lot::RwLock;
 use weir_block::OutBuf;
+use weir_nfs_client::{Handle, Identity, Mounted};
 use weir_nfs_wire::nfs3::{
-    Args, CommitResok, CreateResok, Entry, FileHandle, FileName, LookupResok, ReadResok,
+    Args, CommitResok, CreateResok, Entry, FileHandle, FileName, LookupResok, Nfsstat3, ReadResok,
     ReaddirResok, Results, StableHow, WccData, WriteResok,
 };
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
-use weir_oncrpc::{Encoder, List, Opaque};
+use weir_oncrpc::{Encoder, List, Opaque, Xdr as _};
 
-use super::{Arc, Handle, Identity, Lane, Mount, Mounted, OpKind, RwLock, TargetError, Url, lane};
+use super::{Arc, Lane, Mount, OpKind, TargetError, Url, lane, retries};
 use crate::target::lane::{Done, Op, Wait};
 use crate::target::metadata::{Directory, FileName as Name, MetadataCall, MetadataOp};
 
@@ -221,4 +224,65 @@ fn server_that_does_not_reply_loses_the_lane() {
     let mut done = Vec::new();
     let lost = lane.reap(Wait::One, &mut done).unwrap_err();
     assert!(matches!(lost, TargetError::NoAnswer { seconds: 1, .. }), "{lost}");
+}
+
+/// Encodes the status of a failed procedure, and zeros for the rest of its results: no attributes.
+fn encode_failed(out: &mut Encoder<'_>, status: Nfsstat3) {
+    status.encode(out);
+    out.u32(0);
+    out.u32(0);
+}
+
+#[test]
+fn calls_are_sent_again_after_jukebox_and_the_wait_counts() {
+    let mut calls = 0;
+    let address = server(move |args, out| {
+        calls += 1;
+        match (calls, args) {
+            (1 | 3, Args::Write(_)) | (5, Args::Commit(_)) => {
+                encode_failed(out, Nfsstat3::Jukebox);
+            }
+            (2 | 4, Args::Write(write)) => {
+                let offset = if calls == 2 { 4096 } else { 0 };
+                assert_eq!((write.file.bytes(), write.offset), (&b"file 1"[..], offset));
+                written(args, StableHow::Unstable, 1).encode(out);
+            }
+            (6, Args::Commit(_)) => {
+                let (wcc, verifier) = (WccData::default(), [1; 8]);
+                Results::Commit(Ok(CommitResok { wcc, verifier })).encode(out);
+            }
+            (7, Args::Remove(_)) => encode_failed(out, Nfsstat3::Jukebox),
+            (8, Args::Remove(remove)) => {
+                assert_eq!(remove.dir.bytes(), b"dir");
+                Results::Remove(Ok(WccData::default())).encode(out);
+            }
+            other => panic!("{other:?}"),
+        }
+        true
+    });
+    let mut lane = open(address);
+    let sent = Instant::now();
+    data(&mut *lane, OpKind::Write, 64 << 10, 8192).unwrap();
+    // The first piece was delayed twice.
+    assert!(sent.elapsed() >= 2 * retries::INTERVAL, "{:?}", sent.elapsed());
+    data(&mut *lane, OpKind::Flush, 0, 0).unwrap();
+    let file = Name { directory: DIRECTORY, worker: 0, number: 1, renamed: false };
+    metadata(&mut *lane, MetadataCall::Remove { file }).unwrap();
+}
+
+#[test]
+fn operation_fails_when_the_server_replies_jukebox_for_too_long() {
+    let address = server(|_, out| {
+        encode_failed(out, Nfsstat3::Jukebox);
+        true
+    });
+    let mut lane = open(address);
+    let sent = Instant::now();
+    let error = data(&mut *lane, OpKind::Read, 0, 4096).unwrap_err();
+    assert!(sent.elapsed() >= retries::LIMIT, "{:?}", sent.elapsed());
+    assert!(error.to_string().starts_with("READ: NFS3ERR_JUKEBOX for 300ms"), "{error}");
+    // The next operation of the slot has the whole time again.
+    let sent = Instant::now();
+    metadata(&mut *lane, MetadataCall::Getattr { file: 0 }).unwrap_err();
+    assert!(sent.elapsed() >= retries::LIMIT, "{:?}", sent.elapsed());
 }

@@ -77,6 +77,11 @@ impl Transfer {
         Some(range)
     }
 
+    /// Range of the call for the piece from `start`, which is sent again.
+    pub(super) fn piece_from(&self, start: u32) -> Range<u32> {
+        start..self.end_of(start)
+    }
+
     /// End of the piece that contains the byte `start`.
     fn end_of(&self, start: u32) -> u32 {
         let end = (start / self.piece_bytes).saturating_add(1).saturating_mul(self.piece_bytes);
