@@ -165,12 +165,16 @@ pub(super) struct TargetArgs {
     pub(super) target: String,
 }
 
-/// Permission to overwrite the data on a target.
+/// Permissions to overwrite the data on a target, and to remove the lock of another run.
 #[derive(Debug, Args)]
 pub(super) struct DestroyArgs {
     /// Allow the loss of all data on this target; must equal --target
     #[arg(long, value_name = "TARGET")]
     destroy: Option<String>,
+    /// Remove the lock file that a killed run left in an NFS directory; first check that no other
+    /// run uses the directory
+    #[arg(long)]
+    remove_lock: bool,
 }
 
 /// Load and target of a run, ready to be measured.
@@ -325,6 +329,9 @@ pub(super) fn open(
         return Err(ApiError::new(ErrorKind::Invalid, message)
             .with_action("to overwrite everything on the target, name it with both options"));
     }
+    if destroy.remove_lock {
+        target::remove_lock(address).map_err(|error| told(&error))?;
+    }
     let is_taken = target::take(address).map_err(|error| told(&error))?;
     let holds = target::what_is_at(address).map_err(|error| told(&error))?;
     if holds == Holds::Data && destroy.destroy.is_none() {
@@ -379,7 +386,7 @@ pub(super) fn told(error: &TargetError) -> ApiError {
             _ => ErrorKind::Unavailable,
         },
         TargetError::HoldsData { .. } => ErrorKind::Exists,
-        TargetError::InUse { .. } => ErrorKind::Busy,
+        TargetError::InUse { .. } | TargetError::Locked { .. } => ErrorKind::Busy,
         TargetError::Protocol { .. } => ErrorKind::Unavailable,
         TargetError::Iscsi { source, .. } => source.kind(),
         TargetError::Nfs { source, .. } => source.kind(),
@@ -391,6 +398,6 @@ pub(super) fn told(error: &TargetError) -> ApiError {
 impl DestroyArgs {
     /// Returns no permission: a target that this program created needs none.
     pub(super) fn nothing() -> Self {
-        Self { destroy: None }
+        Self { destroy: None, remove_lock: false }
     }
 }

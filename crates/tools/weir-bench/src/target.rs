@@ -33,7 +33,7 @@ mod uring;
 pub use address::Address;
 pub use error::TargetError;
 pub(crate) use error::WITH_FILES;
-pub use guard::{Holds, take, what_is_at, what_it_holds};
+pub use guard::{Holds, remove_lock, take, what_is_at, what_it_holds};
 pub use lane::{Done, FileTree, Lane, Op, Target, Wait};
 pub use metadata::{MetadataCall, MetadataOp};
 

@@ -115,7 +115,7 @@ impl Client {
     }
 
     /// Runs a procedure that must succeed, and passes its results to `decode`.
-    fn run<T>(
+    pub(crate) fn run<T>(
         &mut self,
         what: &'static str,
         args: &Args<'_>,
@@ -227,7 +227,7 @@ impl Client {
         }
     }
 
-    fn must_exist(&mut self, dir: &Handle, name: &str) -> Result<Handle, NfsError> {
+    pub(crate) fn must_exist(&mut self, dir: &Handle, name: &str) -> Result<Handle, NfsError> {
         let (what, status) = ("LOOKUP", Nfsstat3::Noent);
         let missing = NfsError::Failed { what, status, unreserved_port: None };
         Ok(self.lookup(dir, name)?.ok_or(missing)?.handle)
@@ -305,7 +305,7 @@ impl Client {
 }
 
 /// Directory and name as arguments.
-fn place<'a>(dir: &'a Handle, name: &'a str) -> Result<DirOpArgs<'a>, NfsError> {
+pub(crate) fn place<'a>(dir: &'a Handle, name: &'a str) -> Result<DirOpArgs<'a>, NfsError> {
     let dir: FileHandle<'a> = dir.wire();
     let name = FileName::new(name.as_bytes()).map_err(|_| NfsError::Url {
         text: name.to_owned(),

@@ -20,6 +20,7 @@ mod handle;
 pub mod limits;
 mod mount;
 mod refusal;
+mod small_file;
 mod socket;
 mod url;
 

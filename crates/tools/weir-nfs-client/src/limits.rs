@@ -30,6 +30,10 @@ pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// needs more calls than a benchmark can send.
 pub const TRANSFER_BYTES_MIN: u32 = 512;
 
+/// Maximum length of a file that [`Client`](crate::Client) reads or writes as a whole: the length
+/// of READ and WRITE that every server must support.
+pub const SMALL_FILE_BYTES_MAX: usize = TRANSFER_BYTES_MIN as usize;
+
 /// Range of the length of a reply to READDIR or READDIRPLUS. The upper bound is enough for 250
 /// entries with attributes; larger replies delay the replies behind them.
 pub const DIRECTORY_BYTES: (u32, u32) = (4 << 10, 64 << 10);

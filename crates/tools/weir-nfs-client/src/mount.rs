@@ -7,6 +7,7 @@
 //! Invariant: a mount needs at most one MNT call for each component of the path, and one more.
 
 use weir_block::OutBuf;
+use weir_nfs_wire::mount::v3::Mountstat3;
 use weir_nfs_wire::mount::{self, v3};
 use weir_oncrpc::message::AcceptStat;
 use weir_oncrpc::rpcbind::{self, Mapping, portmap, protocol};
@@ -73,24 +74,34 @@ const fn is_unavailable(refusal: Refusal) -> bool {
     matches!(refusal, Refusal::Accept(AcceptStat::ProgUnavail | AcceptStat::ProgMismatch { .. }))
 }
 
-/// Calls MNT with the path, then with the path without its last component, and so on.
+/// Calls MNT with the path, then with the path without its last component, and so on. The error has
+/// the path of the URL; its status is MNT3ERR_ACCES if the server replied that to any of the paths,
+/// and otherwise the status of the whole path.
 fn mount_longest(connection: &mut Connection, url: &Url, port: u16) -> Result<Mounted, NfsError> {
     let names: Vec<&str> = url.components().collect();
-    let mut first = None;
+    let path_of = |len| format!("/{}", names.get(..len).unwrap_or_default().join("/"));
+    let mut refused: Option<Mountstat3> = None;
     for len in (0..=names.len()).rev() {
-        let path = format!("/{}", names.get(..len).unwrap_or_default().join("/"));
+        let path = path_of(len);
         match mnt(connection, &path) {
             Ok(root) => return Ok(Mounted { path, root, port }),
-            Err(error @ NfsError::Mount { status: v3::Mountstat3::Acces, .. }) => {
-                // A server may refuse a path that exists and then not know a shorter one.
-                first = Some(error);
+            // A server may refuse a path that exists and then not know a shorter one.
+            Err(NfsError::Mount { status: status @ Mountstat3::Acces, .. }) => {
+                refused = Some(status);
             }
-            Err(error @ NfsError::Mount { .. }) => first = first.or(Some(error)),
+            Err(NfsError::Mount { status, .. }) => refused = refused.or(Some(status)),
             Err(error) => return Err(error),
         }
     }
-    let why = "no path of a mount";
-    Err(first.unwrap_or(NfsError::Protocol { why }))
+    let status = refused.ok_or(NfsError::Protocol { why: "no path of a mount" })?;
+    Err(refusal(connection, path_of(names.len()), status))
+}
+
+/// Error of a refused mount.
+fn refusal(connection: &Connection, path: String, status: Mountstat3) -> NfsError {
+    let may_be_port = [Mountstat3::Perm, Mountstat3::Acces].contains(&status);
+    let unreserved_port = connection.source().unreserved().filter(|_| may_be_port);
+    NfsError::Mount { path, status, unreserved_port }
 }
 
 fn mnt(connection: &mut Connection, path: &str) -> Result<Handle, NfsError> {
@@ -106,15 +117,7 @@ fn mnt(connection: &mut Connection, path: &str) -> Result<Handle, NfsError> {
     let decoded = v3::Results::decode(v3::Procedure::Mnt, &mut input).map_err(malformed)?;
     match decoded {
         v3::Results::Mnt(Ok(mounted)) => Ok(Handle::new(&mounted.handle)),
-        v3::Results::Mnt(Err(failed)) => {
-            let may_be_port = [v3::Mountstat3::Perm, v3::Mountstat3::Acces];
-            let unreserved_port = connection.source().unreserved();
-            Err(NfsError::Mount {
-                path: path.to_owned(),
-                status: failed.status,
-                unreserved_port: unreserved_port.filter(|_| may_be_port.contains(&failed.status)),
-            })
-        }
+        v3::Results::Mnt(Err(failed)) => Err(refusal(connection, path.to_owned(), failed.status)),
         _ => Err(NfsError::Protocol { why: "results of another procedure" }),
     }
 }

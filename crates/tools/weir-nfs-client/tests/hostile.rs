@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use weir_block::OutBuf;
 use weir_nfs_client::{Buffers, Client, Connection, Identity, NfsError, Request, Url};
+use weir_nfs_wire::mount::v3::Mountstat3;
 use weir_nfs_wire::nfs3::Args;
 use weir_oncrpc::Encoder;
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
@@ -82,19 +83,51 @@ fn other_protocols_are_errors() {
     assert!(error.to_string().contains("violates the protocol"), "{error}");
 }
 
+/// Receives one call. Returns its transaction id and its arguments.
+fn receive(stream: &mut TcpStream) -> Option<(u32, Vec<u8>)> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).ok()?;
+    let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut record).ok()?;
+    let (call, args) = Call::decode(&record).unwrap();
+    Some((call.xid, args.rest().to_vec()))
+}
+
+/// Sends a reply with these results.
+fn send(stream: &mut TcpStream, xid: u32, stat: AcceptStat, results: &[u8]) {
+    let mut out = OutBuf::default();
+    Reply::accepted(xid, stat).encode(&mut Encoder::new(&mut out));
+    out.put(results);
+    let mark = (1 << 31 | out.len() as u32).to_be_bytes();
+    stream.write_all(&[&mark, out.filled()].concat()).unwrap();
+}
+
+#[test]
+fn error_of_a_mount_has_the_path_of_the_user() {
+    // The server refuses /a/b, and knows no other path.
+    let nfs = server(|mut stream| {
+        while let Some((xid, args)) = receive(&mut stream) {
+            let status =
+                if args.ends_with(b"/a/b") { Mountstat3::Acces } else { Mountstat3::Noent };
+            send(&mut stream, xid, AcceptStat::Success, &(status as u32).to_be_bytes());
+        }
+    });
+    let mount = |path: &str| {
+        let url = Url::parse(&format!("nfs://{nfs}{path}?mountport={}", nfs.port())).unwrap();
+        Client::mount(&url).err().expect("the server refuses it")
+    };
+    for (asked, expected) in [("/a/b/c", Mountstat3::Acces), ("/d/e", Mountstat3::Noent)] {
+        let error = mount(asked);
+        let NfsError::Mount { path, status, .. } = &error else { panic!("{error}") };
+        assert_eq!((path.as_str(), *status), (asked, expected));
+    }
+}
+
 #[test]
 fn server_without_mount_is_named() {
     let nfs = server(|mut stream| {
-        let mut mark = [0; 4];
-        stream.read_exact(&mut mark).unwrap();
-        let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-        stream.read_exact(&mut call).unwrap();
-        let (call, _) = Call::decode(&call).unwrap();
-        let mut out = OutBuf::default();
-        let reply = Reply::accepted(call.xid, AcceptStat::ProgUnavail);
-        reply.encode(&mut Encoder::new(&mut out));
-        let mark = (1 << 31 | out.len() as u32).to_be_bytes();
-        stream.write_all(&[&mark, out.filled()].concat()).unwrap();
+        let (xid, _) = receive(&mut stream).unwrap();
+        send(&mut stream, xid, AcceptStat::ProgUnavail, &[]);
         thread::sleep(LIMIT);
     });
     let url = Url::parse(&format!("nfs://{nfs}/export?mountport={}", nfs.port())).unwrap();

@@ -95,6 +95,14 @@ pub enum TargetError {
         /// Address of the target.
         address: String,
     },
+    /// The directory of an NFS server has the lock file of another run.
+    #[error("{address} is in use by another run of weir bench ({holder})")]
+    Locked {
+        /// Address of the target.
+        address: String,
+        /// Content of the lock file: process, host and time.
+        holder: String,
+    },
     /// The target holds data of another program.
     #[error("{address} holds data that this program did not write")]
     HoldsData {
@@ -123,6 +131,11 @@ impl TargetError {
             Self::NoFiles { .. } => format!("use a target with files: {WITH_FILES}"),
             Self::InUse { .. } => {
                 "wait for the other run, or export the pool that uses it as a disk".to_owned()
+            }
+            Self::Locked { .. } => {
+                "wait for the other run; if that process has ended, repeat with \
+                 --remove-lock"
+                    .to_owned()
             }
             Self::HoldsData { address } => {
                 format!(

@@ -4,12 +4,12 @@
 //! `weir-nfs-client` implements the protocol.
 //!
 //! Invariants:
-//! - the target opens and changes only files whose names `parts` and `metadata` assign;
+//! - the target opens and changes only files whose names `parts`, `metadata` and `lock` assign;
 //! - file handles are looked up before a run starts; a lane sends only the measured operations.
 
 use std::sync::Arc;
 
-use weir_nfs_client::Url;
+use weir_nfs_client::{Client, Url};
 
 use super::error::TargetError;
 use super::lane::{FileTree, Lane, Target};
@@ -19,12 +19,14 @@ use crate::spec::{DatasetSpec, OpKind};
 mod channel;
 mod lane;
 mod listing;
+mod lock;
 mod metadata;
 mod mount;
 mod retries;
 mod transfer;
 mod verifier;
 
+use lock::Lock;
 use mount::{Mount, failed};
 
 /// Block size that the target reports. NFS has none; files of `dir:` report the same value.
@@ -34,30 +36,44 @@ const BLOCK_BYTES: u32 = 512;
 pub(super) struct Nfs {
     info: TargetInfo,
     mount: Arc<Mount>,
+    /// Lock of the directory; `None` for a client of a coordinator, which has the lock.
+    _lock: Option<Lock>,
 }
 
 impl Nfs {
     /// Mounts the directory and opens the files of the dataset. If `create` is set, creates the
-    /// directory and the files if they do not exist, and extends files that are too short.
+    /// directory and the files if they do not exist, extends files that are too short, and locks
+    /// the directory against other runs.
     pub(super) fn open(
         url: &Url,
         dataset: &DatasetSpec,
         create: bool,
     ) -> Result<Self, TargetError> {
         let address = url.to_string();
-        let opened = Mount::open(url, &address, dataset, create);
-        let (mount, source) = opened.map_err(failed(&address))?;
+        let mut client = Client::mount(url).map_err(failed(&address))?;
+        let root = client.directory(url, create).map_err(failed(&address))?;
+        let lock = create.then(|| Lock::take(&mut client, url, root)).transpose()?;
+        let opened = Mount::open(&mut client, (url, root), dataset, create);
+        let mount = opened.map_err(failed(&address))?;
         let info = TargetInfo {
             address,
             kind: "nfs".to_owned(),
             bytes: dataset.file_bytes.saturating_mul(mount.files.len() as u64),
             block_bytes: BLOCK_BYTES,
             driver: "own NFSv3 client, a connection per worker".to_owned(),
-            facts: mount.facts(source),
+            facts: mount.facts(client.connection().source()),
             ..TargetInfo::default()
         };
-        Ok(Self { info, mount: Arc::new(mount) })
+        Ok(Self { info, mount: Arc::new(mount), _lock: lock })
     }
+}
+
+/// Removes the lock file that another run left in the directory.
+///
+/// # Errors
+/// The server cannot be reached, or refuses the removal.
+pub(super) fn remove_lock(url: &Url) -> Result<(), TargetError> {
+    lock::remove(url).map_err(failed(&url.to_string()))
 }
 
 impl FileTree for Nfs {

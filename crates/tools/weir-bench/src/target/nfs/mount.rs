@@ -46,26 +46,23 @@ pub(super) fn failed(address: &str) -> impl Fn(NfsError) -> TargetError + '_ {
 type Place<'p> = Option<(Handle, &'p str)>;
 
 impl Mount {
-    /// Mounts the directory and opens the files of the dataset. If `create` is set, creates the
-    /// directory and the files if they do not exist, and extends files that are too short. Also
-    /// returns the source port of the connection.
+    /// Opens the files of the dataset in the directory `root`. If `create` is set, creates files
+    /// that do not exist, and extends files that are too short.
     pub(super) fn open(
-        url: &Url,
-        address: &str,
+        client: &mut Client,
+        (url, root): (&Url, Handle),
         dataset: &DatasetSpec,
         create: bool,
-    ) -> Result<(Self, SourcePort), NfsError> {
+    ) -> Result<Self, NfsError> {
         let identity = Identity::of(url);
         let identity = identity.map_err(|source| NfsError::Reply { what: "AUTH_SYS", source })?;
-        let mut client = Client::mount(url)?;
-        let root = client.directory(url, create)?;
         let limits = client.limits()?;
         let numbers = 0..dataset.files.max(1);
-        let files = numbers.map(|number| open_file(&mut client, &root, number, dataset, create));
+        let files = numbers.map(|number| open_file(client, &root, number, dataset, create));
         let files = files.collect::<Result<_, _>>()?;
-        let mount = Self {
+        Ok(Self {
             url: url.clone(),
-            address: address.to_owned(),
+            address: url.to_string(),
             identity,
             mounted: client.mounted().clone(),
             root,
@@ -75,8 +72,7 @@ impl Mount {
             write_bytes: transfer_bytes(limits.wtmax)?,
             directory_bytes: limits.dtpref.clamp(DIRECTORY_BYTES.0, DIRECTORY_BYTES.1),
             directories: RwLock::default(),
-        };
-        Ok((mount, client.connection().source()))
+        })
     }
 
     /// Properties of the mount, for the report.

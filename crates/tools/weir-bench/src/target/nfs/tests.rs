@@ -8,17 +8,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use weir_block::OutBuf;
 use weir_nfs_client::{Handle, Identity, Mounted};
 use weir_nfs_wire::nfs3::{
-    Args, CommitResok, CreateResok, Entry, FileHandle, FileName, LookupResok, Nfsstat3, ReadResok,
-    ReaddirResok, Results, StableHow, WccData, WriteResok,
+    Args, CommitResok, CreateHow, CreateResok, Entry, FileHandle, FileName, LookupResok, Nfsstat3,
+    ReadResok, ReaddirResok, Results, StableHow, WccData, WriteResok,
 };
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::{Encoder, List, Opaque, Xdr as _};
 
-use super::{Arc, Lane, Mount, OpKind, TargetError, Url, lane, retries};
+use super::{Arc, Client, Lane, Lock, Mount, OpKind, TargetError, Url, lane, retries};
 use crate::target::lane::{Done, Op, Wait};
 use crate::target::metadata::{Directory, FileName as Name, MetadataCall, MetadataOp};
 
@@ -27,27 +27,32 @@ const DIRECTORY: Directory = Directory { client: 0, stream: 0, worker: Some(0) }
 
 /// Starts a server. `reply` appends the results of a call, or returns false: then the server sends
 /// no reply.
-fn server(
-    mut reply: impl FnMut(&Args<'_>, &mut Encoder<'_>) -> bool + Send + 'static,
-) -> SocketAddr {
+fn server(reply: impl FnMut(&Args<'_>, &mut Encoder<'_>) -> bool + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let reply = Arc::new(Mutex::new(reply));
     thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        while let Some(record) = receive(&mut stream) {
-            let (call, mut input) = Call::decode(&record).unwrap();
-            let procedure = weir_nfs_wire::nfs3::Procedure::from_number(call.procedure).unwrap();
-            let args = Args::decode(procedure, &mut input).unwrap();
-            let mut out = OutBuf::default();
-            let mut encoder = Encoder::new(&mut out);
-            Reply::accepted(call.xid, AcceptStat::Success).encode(&mut encoder);
-            if reply(&args, &mut encoder) {
-                let mark = (1 << 31 | out.len() as u32).to_be_bytes();
-                stream.write_all(&[&mark, out.filled()].concat()).unwrap();
-            }
+        for stream in listener.incoming() {
+            let reply = Arc::clone(&reply);
+            thread::spawn(move || serve(stream.unwrap(), &*reply));
         }
     });
     address
+}
+
+fn serve(mut stream: TcpStream, reply: &Mutex<impl FnMut(&Args<'_>, &mut Encoder<'_>) -> bool>) {
+    while let Some(record) = receive(&mut stream) {
+        let (call, mut input) = Call::decode(&record).unwrap();
+        let procedure = weir_nfs_wire::nfs3::Procedure::from_number(call.procedure).unwrap();
+        let args = Args::decode(procedure, &mut input).unwrap();
+        let mut out = OutBuf::default();
+        let mut encoder = Encoder::new(&mut out);
+        Reply::accepted(call.xid, AcceptStat::Success).encode(&mut encoder);
+        if (reply.lock())(&args, &mut encoder) {
+            let mark = (1 << 31 | out.len() as u32).to_be_bytes();
+            stream.write_all(&[&mark, out.filled()].concat()).unwrap();
+        }
+    }
 }
 
 fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
@@ -128,6 +133,93 @@ fn lost_writes_of_a_restarted_server_are_reported_at_the_flush() {
     data(&mut *lane, OpKind::Write, 64 << 10, 8192).unwrap();
     let lost = data(&mut *lane, OpKind::Flush, 0, 0).unwrap_err();
     assert!(lost.to_string().contains("lost 2 uncommitted writes"), "{lost}");
+}
+
+#[test]
+fn unstable_data_is_committed_at_the_end_of_a_load() {
+    let committed = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&committed);
+    let address = server(move |args, out| {
+        match args {
+            Args::Write(_) => written(args, StableHow::Unstable, 1).encode(out),
+            Args::Commit(commit) => {
+                let mut seen = seen.lock();
+                seen.push(commit.file.bytes().to_vec());
+                // The server restarts before the third COMMIT.
+                let verifier = if seen.len() > 2 { 2 } else { 1 };
+                let (wcc, verifier) = (WccData::default(), [verifier; 8]);
+                Results::Commit(Ok(CommitResok { wcc, verifier })).encode(out);
+            }
+            other => panic!("{other:?}"),
+        }
+        true
+    });
+    let mut lane = open(address);
+    for offset in [0, 64 << 10] {
+        data(&mut *lane, OpKind::Write, offset, 4096).unwrap();
+    }
+    lane.finish().unwrap();
+    committed.lock().sort();
+    assert_eq!(*committed.lock(), [b"file 0", b"file 1"]);
+    lane.finish().unwrap();
+    assert_eq!(committed.lock().len(), 2, "no write is uncommitted");
+    data(&mut *lane, OpKind::Write, 0, 4096).unwrap();
+    let lost = lane.finish().unwrap_err();
+    assert!(lost.to_string().contains("lost 1 uncommitted writes"), "{lost}");
+}
+
+#[test]
+fn second_run_is_refused_until_the_first_removes_its_lock() {
+    let file = Arc::new(Mutex::new(None::<Vec<u8>>));
+    let state = Arc::clone(&file);
+    let address = server(move |args, out| {
+        let mut file = state.lock();
+        let object = FileHandle::new(b"lock").unwrap();
+        match (args, file.as_mut()) {
+            (Args::Create(create), None) => {
+                assert!(matches!(create.how, CreateHow::Guarded(_)), "{create:?}");
+                assert_eq!(create.place.name.bytes(), b"weir-bench.lock");
+                *file = Some(Vec::new());
+                let (object, attributes, dir_wcc) = (Some(object), None, WccData::default());
+                Results::Create(Ok(CreateResok { object, attributes, dir_wcc })).encode(out);
+            }
+            (Args::Create(_), Some(_)) => encode_failed(out, Nfsstat3::Exist),
+            (Args::Write(write), Some(content)) => {
+                *content = write.data.bytes().to_vec();
+                written(args, StableHow::FileSync, 1).encode(out);
+            }
+            (Args::Lookup(_), Some(_)) => {
+                let found = LookupResok { object, attributes: None, dir_attributes: None };
+                Results::Lookup(Ok(found)).encode(out);
+            }
+            (Args::Read(_), Some(content)) => {
+                let (count, data) = (content.len() as u32, Opaque::new(content).unwrap());
+                let read = ReadResok { attributes: None, count, eof: true, data };
+                Results::Read(Ok(read)).encode(out);
+            }
+            (Args::Remove(_), Some(_)) => {
+                *file = None;
+                Results::Remove(Ok(WccData::default())).encode(out);
+            }
+            other => panic!("{other:?}"),
+        }
+        true
+    });
+    let url = Url::parse(&format!("nfs://{address}/e")).unwrap();
+    let (root, path) = (handle(b"root"), "/e".to_owned());
+    let mut client = Client::connect(&url, &Mounted { path, root, port: 1 }).unwrap();
+    let first = Lock::take(&mut client, &url, root).unwrap();
+    let second = Lock::take(&mut client, &url, root).err().expect("the directory is locked");
+    let TargetError::Locked { holder, .. } = &second else { panic!("{second}") };
+    assert!(holder.starts_with(&format!("process {} of ", std::process::id())), "{holder}");
+    assert!(second.action().contains("--remove-lock"), "{}", second.action());
+    drop(first);
+    assert_eq!(*file.lock(), None);
+    // The user removed the lock of the third run, and a fourth run made its own.
+    let third = Lock::take(&mut client, &url, root).unwrap();
+    *file.lock() = Some(b"process 4".to_vec());
+    drop(third);
+    assert_eq!(*file.lock(), Some(b"process 4".to_vec()));
 }
 
 #[test]

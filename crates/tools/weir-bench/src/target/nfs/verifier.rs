@@ -44,6 +44,11 @@ impl Uncommitted {
         if self.writes.is_empty() { vec![0] } else { self.writes.keys().copied().collect() }
     }
 
+    /// True if no write is uncommitted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
     /// Records that the lane sends a COMMIT of a file.
     pub(super) fn begin_commit(&mut self, slot: usize, file: usize) {
         let writes = self.writes.remove(&file).unwrap_or(0);
