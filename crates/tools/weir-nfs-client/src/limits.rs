@@ -59,6 +59,9 @@ pub const DIRECT_BYTES_MIN: usize = 8 << 10;
 /// (RPC_MAX_SLOT_TABLE_LIMIT); the table of calls needs 80 bytes for each.
 pub const CALLS_MAX: usize = 1 << 16;
 
+/// Maximum number of shares in an address. Each needs a mount, and a lookup of its files.
+pub const SHARES_MAX: u64 = 64;
+
 /// Maximum number of components of the path in an address. Each may need a MNT call.
 pub const COMPONENTS_MAX: usize = 64;
 

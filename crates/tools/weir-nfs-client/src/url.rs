@@ -4,17 +4,19 @@
 //! nfs://HOST[:PORT]/EXPORT/DIR[?KEY=VALUE[&KEY=VALUE ...]]
 //!   vers=3  uid=UID  gid=GID  gids=GID,GID  mountport=PORT  sync=unstable|data|file
 //! ```
+//! A path with `{FIRST..LAST}` names one share for each number ([`Url::shares`]).
 //!
 //! Invariant: a parsed URL prints as an equal URL, with the port unless it is 2049.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use weir_nfs_wire::nfs3::StableHow;
 use weir_oncrpc::limits::GIDS_MAX;
 
 use crate::error::NfsError;
-use crate::limits::COMPONENTS_MAX;
+use crate::limits::{COMPONENTS_MAX, SHARES_MAX};
 
 /// Port of NFS (IANA).
 pub const DEFAULT_PORT: u16 = 2049;
@@ -139,6 +141,16 @@ impl Url {
         self.path.split('/').filter(|name| !name.is_empty())
     }
 
+    /// URL of each share: replaces `{FIRST..LAST}` in the path by each number from FIRST to LAST. A
+    /// URL without such a range is its own only share; there are at most 64.
+    pub fn shares(&self) -> Vec<Self> {
+        let Some((before, numbers, after)) = range_of(&self.path) else {
+            return vec![self.clone()];
+        };
+        let share = |number| Self { path: format!("{before}{number}{after}"), ..self.clone() };
+        numbers.map(share).collect()
+    }
+
     /// Host and port as `HOST:PORT`, with brackets around an IPv6 address.
     pub fn server(&self) -> String {
         let Self { host, port, .. } = self;
@@ -203,7 +215,22 @@ fn path_of(text: &str) -> Result<String, &'static str> {
     if names.len() > COMPONENTS_MAX {
         return Err("the path has more than 64 components");
     }
-    Ok(format!("/{}", names.join("/")))
+    let path = format!("/{}", names.join("/"));
+    if let Some((_, numbers, _)) = range_of(&path) {
+        let (first, last) = (u64::from(*numbers.start()), u64::from(*numbers.end()));
+        if first > last || last - first >= SHARES_MAX {
+            return Err("{FIRST..LAST} in the path has no number, or more than 64");
+        }
+    }
+    Ok(path)
+}
+
+/// Splits a path at its first `{FIRST..LAST}`.
+fn range_of(path: &str) -> Option<(&str, RangeInclusive<u32>, &str)> {
+    let (before, rest) = path.split_once('{')?;
+    let (range, after) = rest.split_once('}')?;
+    let (first, last) = range.split_once("..")?;
+    Some((before, first.parse().ok()?..=last.parse().ok()?, after))
 }
 
 #[cfg(test)]
@@ -225,6 +252,22 @@ mod tests {
     }
 
     #[test]
+    fn range_in_a_path_is_one_share_for_each_number() {
+        let text = "nfs://h/share{9..11}/dir?uid=5";
+        let url = Url::parse(text).unwrap();
+        assert_eq!(url.to_string(), text);
+        let shares: Vec<String> = url.shares().iter().map(Url::to_string).collect();
+        let expected =
+            ["nfs://h/share9/dir?uid=5", "nfs://h/share10/dir?uid=5", "nfs://h/share11/dir?uid=5"];
+        assert_eq!(shares, expected);
+        for one in ["nfs://h/a", "nfs://h/{a..b}", "nfs://h/a{1}"] {
+            let url = Url::parse(one).unwrap();
+            assert_eq!(url.shares(), [url]);
+        }
+        assert_eq!(Url::parse("nfs://h/s{0..63}").unwrap().shares().len(), 64);
+    }
+
+    #[test]
     fn invalid_urls_are_refused() {
         let groups = format!("nfs://h/e?gids={}1", "1,".repeat(16));
         let deep = format!("nfs://h/{}", "d/".repeat(65));
@@ -240,6 +283,9 @@ mod tests {
             "nfs://h/./b",
             "nfs://h/a%00",
             "nfs://h/%ff",
+            "nfs://h/s{2..1}",
+            "nfs://h/s{0..64}",
+            "nfs://h/s{0..4294967295}",
             "nfs://h/e?vers=4",
             "nfs://h/e?uid=x",
             "nfs://h/e?sync=no",

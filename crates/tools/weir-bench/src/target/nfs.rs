@@ -1,5 +1,6 @@
-//! Target that is a directory of an NFS server. Each lane has one connection of this project's
-//! client, so neither kernel client nor page cache is between the generator and the server.
+//! Target that is a directory of an NFS server, or one in each of several shares. Each lane has one
+//! connection of this project's client, so neither kernel client nor page cache is between the
+//! generator and the server.
 //!
 //! `weir-nfs-client` implements the protocol.
 //!
@@ -24,10 +25,11 @@ mod metadata;
 mod mount;
 mod retries;
 mod transfer;
+mod tree;
 mod verifier;
 
 use lock::Lock;
-use mount::{Mount, failed};
+use mount::{Mount, Share, failed};
 
 /// Block size that the target reports. NFS has none; files of `dir:` report the same value.
 const BLOCK_BYTES: u32 = 512;
@@ -36,8 +38,8 @@ const BLOCK_BYTES: u32 = 512;
 pub(super) struct Nfs {
     info: TargetInfo,
     mount: Arc<Mount>,
-    /// Lock of the directory; `None` for a client of a coordinator, which has the lock.
-    _lock: Option<Lock>,
+    /// Locks of the directories; none for a client of a coordinator, which has the locks.
+    _locks: Vec<Lock>,
 }
 
 impl Nfs {
@@ -50,21 +52,35 @@ impl Nfs {
         create: bool,
     ) -> Result<Self, TargetError> {
         let address = url.to_string();
-        let mut client = Client::mount(url).map_err(failed(&address))?;
-        let root = client.directory(url, create).map_err(failed(&address))?;
-        let lock = create.then(|| Lock::take(&mut client, url, root)).transpose()?;
-        let opened = Mount::open(&mut client, (url, root), dataset, create);
-        let mount = opened.map_err(failed(&address))?;
+        let (count, files) = (url.shares().len(), dataset.files.max(1));
+        if count > files as usize {
+            let why = format!("the dataset has only {files} files for {count} shares");
+            return Err(TargetError::Address { text: address, why });
+        }
+        let error = failed(&address);
+        let (mut shares, mut locks) = (Vec::new(), Vec::new());
+        for url in url.shares() {
+            let mut client = Client::mount(&url).map_err(&error)?;
+            let root = client.directory(&url, create).map_err(&error)?;
+            let share = Share { url, mounted: client.mounted().clone(), root };
+            if create {
+                locks.push(Lock::take(&mut client, &share)?);
+            }
+            shares.push(share);
+        }
+        let mount = Mount::open(url, shares, dataset, create).map_err(&error)?;
+        let source = mount.shares[0].client().map_err(&error)?.connection().source();
+        drop(error);
         let info = TargetInfo {
             address,
             kind: "nfs".to_owned(),
             bytes: dataset.file_bytes.saturating_mul(mount.files.len() as u64),
             block_bytes: BLOCK_BYTES,
             driver: "own NFSv3 client, a connection per worker".to_owned(),
-            facts: mount.facts(client.connection().source()),
+            facts: mount.facts(source),
             ..TargetInfo::default()
         };
-        Ok(Self { info, mount: Arc::new(mount), _lock: lock })
+        Ok(Self { info, mount: Arc::new(mount), _locks: locks })
     }
 }
 
@@ -87,15 +103,15 @@ impl FileTree for Nfs {
     }
 
     fn make_directory(&self, path: &str) -> Result<(), TargetError> {
-        self.mount.make_directory(path).map_err(failed(&self.info.address))
+        tree::make_directory(&self.mount, path).map_err(failed(&self.info.address))
     }
 
     fn remove_directory(&self, path: &str) -> Result<(), TargetError> {
-        self.mount.remove_directory(path).map_err(failed(&self.info.address))
+        tree::remove_directory(&self.mount, path).map_err(failed(&self.info.address))
     }
 
     fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<bool, TargetError> {
-        self.mount.list(path, each).map_err(failed(&self.info.address))
+        tree::list(&self.mount, path, each).map_err(failed(&self.info.address))
     }
 }
 

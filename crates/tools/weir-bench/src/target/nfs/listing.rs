@@ -37,8 +37,8 @@ impl Listing {
     /// The run did not create the directory.
     pub(super) fn new(mount: &Mount, call: MetadataCall) -> io::Result<Option<Self>> {
         let (dir, is_plus, expected) = match call {
-            MetadataCall::Readdir => (mount.root, false, None),
-            MetadataCall::Readdirplus => (mount.root, true, None),
+            MetadataCall::Readdir => (mount.next_root(), false, None),
+            MetadataCall::Readdirplus => (mount.next_root(), true, None),
             MetadataCall::List { directory, files } => {
                 let dir = mount.directory(&directory.to_string());
                 (dir.ok_or(io::ErrorKind::NotFound)?, false, Some(files))

@@ -7,9 +7,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_nfs_client::{Client, Handle, Mounted, NfsError, Url};
+use weir_nfs_client::{Client, NfsError, Url};
+use weir_nfs_wire::nfs3::Nfsstat3;
 
-use super::mount::failed;
+use super::mount::{Share, failed};
 use crate::target::error::TargetError;
 
 /// Name of the lock file in the directory of the target.
@@ -20,9 +21,7 @@ const HOLDER_CHARS_MAX: usize = 120;
 
 /// Lock of a directory; dropping it removes the lock file.
 pub(super) struct Lock {
-    url: Url,
-    mounted: Mounted,
-    directory: Handle,
+    share: Share,
     content: String,
 }
 
@@ -31,12 +30,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`TargetError::Locked`] if the file exists, or a call failed.
-    pub(super) fn take(
-        client: &mut Client,
-        url: &Url,
-        directory: Handle,
-    ) -> Result<Self, TargetError> {
-        let address = url.to_string();
+    pub(super) fn take(client: &mut Client, share: &Share) -> Result<Self, TargetError> {
+        let (address, directory) = (share.url.to_string(), &share.root);
         let random = getrandom::u64().map_err(|error| TargetError::Io {
             address: address.clone(),
             what: "lock",
@@ -47,12 +42,11 @@ impl Lock {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let process = std::process::id();
         let content = format!("process {process} of {host}, {seconds} s since 1970, {random:x}");
-        let created = client.create_file(&directory, NAME, content.as_bytes());
+        let created = client.create_file(directory, NAME, content.as_bytes());
         if created.map_err(failed(&address))? {
-            let (url, mounted) = (url.clone(), client.mounted().clone());
-            return Ok(Self { url, mounted, directory, content });
+            return Ok(Self { share: share.clone(), content });
         }
-        let holder = client.read_file(&directory, NAME).map_err(failed(&address))?;
+        let holder = client.read_file(directory, NAME).map_err(failed(&address))?;
         let holder = String::from_utf8_lossy(&holder.unwrap_or_default())
             .chars()
             .filter(|c| !c.is_control())
@@ -62,10 +56,10 @@ impl Lock {
     }
 
     fn remove(&self) -> Result<(), NfsError> {
-        let mut client = Client::connect(&self.url, &self.mounted)?;
-        match client.read_file(&self.directory, NAME)? {
+        let mut client = self.share.client()?;
+        match client.read_file(&self.share.root, NAME)? {
             Some(found) if found == self.content.as_bytes() => {
-                client.remove_file(&self.directory, NAME)
+                client.remove_file(&self.share.root, NAME)
             }
             // The user removed the lock file, and another run may have created its own.
             _ => Ok(()),
@@ -80,15 +74,18 @@ impl Drop for Lock {
     }
 }
 
-/// Removes the lock file in the directory of a URL, of whatever run it is.
+/// Removes the lock files in the directories of a URL, of whatever run they are.
 ///
 /// # Errors
 /// The server cannot be reached, or refuses the removal.
 pub(super) fn remove(url: &Url) -> Result<(), NfsError> {
-    let mut client = Client::mount(url)?;
-    match client.directory(url, false) {
-        Ok(directory) => client.remove_file(&directory, NAME),
-        Err(NfsError::Failed { status: weir_nfs_wire::nfs3::Nfsstat3::Noent, .. }) => Ok(()),
-        Err(error) => Err(error),
+    for url in url.shares() {
+        let mut client = Client::mount(&url)?;
+        match client.directory(&url, false) {
+            Ok(directory) => client.remove_file(&directory, NAME)?,
+            Err(NfsError::Failed { status: Nfsstat3::Noent, .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(())
 }

@@ -85,15 +85,17 @@ impl Metadata {
     /// # Errors
     /// The run did not create the directory of a file, or the operation is not one call at a time.
     pub(super) fn new(mount: &Mount, operation: MetadataCall) -> io::Result<Self> {
-        let file = |file: u32| mount.files[(file as usize).min(mount.files.len() - 1)];
+        let number = |file: u32| (file as usize).min(mount.files.len() - 1);
+        let file = |file: u32| mount.files[number(file)];
         let entry = |path: &dyn ToString| Entry::of(mount, &path.to_string());
         let call = match operation {
             MetadataCall::Getattr { file: index } => Call::Getattr(file(index)),
-            MetadataCall::Fsstat => Call::Fsstat(mount.root),
+            MetadataCall::Fsstat => Call::Fsstat(mount.next_root()),
             MetadataCall::Access { file: index } => Call::Access(file(index)),
             MetadataCall::Setattr { file: index } => Call::Setattr(file(index)),
             MetadataCall::Lookup { file } => {
-                Call::Lookup(Entry { dir: mount.root, name: file_name(file) })
+                let dir = mount.root_of_file(number(file));
+                Call::Lookup(Entry { dir, name: file_name(file) })
             }
             MetadataCall::Create { file, .. } => Call::Create(entry(&file)?),
             MetadataCall::Stat { file } => Call::Lookup(entry(&file)?),

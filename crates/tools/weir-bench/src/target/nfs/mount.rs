@@ -1,11 +1,13 @@
-//! Mounted directory of an NFS target, with the handles of the files of a dataset.
+//! Mounted directories of an NFS target, one in each share, with the handles of the files of a
+//! dataset.
 //!
-//! `lane` sends the measured calls.
+//! `lane` sends the measured calls; `tree` prepares the directories of metadata operations.
 //!
 //! Invariants: the target opens and changes only files whose names `parts` and `metadata` assign;
 //! it follows no name that is no regular file or directory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use weir_base::size::Human;
@@ -22,9 +24,11 @@ pub(super) struct Mount {
     pub(super) url: Url,
     pub(super) address: String,
     pub(super) identity: Identity,
-    pub(super) mounted: Mounted,
-    /// Directory of the target.
-    pub(super) root: Handle,
+    /// Shares of the address; at least one. All are on one server, so that one connection has the
+    /// calls for all.
+    pub(super) shares: Vec<Share>,
+    /// Number of listings of a root so far, for the choice of the next root.
+    pub(super) listings: AtomicUsize,
     /// Files of the dataset in address order, each `part_bytes` long.
     pub(super) files: Vec<Handle>,
     pub(super) part_bytes: u64,
@@ -42,37 +46,77 @@ pub(super) fn failed(address: &str) -> impl Fn(NfsError) -> TargetError + '_ {
     move |source| TargetError::Nfs { address: address.to_owned(), source }
 }
 
-/// Directory and name of an entry; `None` if the directory does not exist.
-type Place<'p> = Option<(Handle, &'p str)>;
+/// Directory of the target in one share.
+#[derive(Clone, Debug)]
+pub(super) struct Share {
+    pub(super) url: Url,
+    pub(super) mounted: Mounted,
+    pub(super) root: Handle,
+}
+
+impl Share {
+    /// Client with a connection of its own.
+    pub(super) fn client(&self) -> Result<Client, NfsError> {
+        Client::connect(&self.url, &self.mounted)
+    }
+}
 
 impl Mount {
-    /// Opens the files of the dataset in the directory `root`. If `create` is set, creates files
+    /// Opens the files of the dataset, in the order of the shares: each share has the quotient of
+    /// files and shares, rounded up, as long as files are left. If `create` is set, creates files
     /// that do not exist, and extends files that are too short.
     pub(super) fn open(
-        client: &mut Client,
-        (url, root): (&Url, Handle),
+        url: &Url,
+        shares: Vec<Share>,
         dataset: &DatasetSpec,
         create: bool,
     ) -> Result<Self, NfsError> {
         let identity = Identity::of(url);
         let identity = identity.map_err(|source| NfsError::Reply { what: "AUTH_SYS", source })?;
-        let limits = client.limits()?;
-        let numbers = 0..dataset.files.max(1);
-        let files = numbers.map(|number| open_file(client, &root, number, dataset, create));
-        let files = files.collect::<Result<_, _>>()?;
+        let count = dataset.files.max(1) as usize;
+        let each = count.div_ceil(shares.len());
+        let mut files = Vec::with_capacity(count);
+        let (mut read_bytes, mut write_bytes, mut directory_bytes) = (u32::MAX, u32::MAX, u32::MAX);
+        for share in &shares {
+            let mut client = share.client()?;
+            let limits = client.limits()?;
+            read_bytes = read_bytes.min(transfer_bytes(limits.rtmax)?);
+            write_bytes = write_bytes.min(transfer_bytes(limits.wtmax)?);
+            directory_bytes = directory_bytes.min(limits.dtpref);
+            for number in files.len()..count.min(files.len() + each) {
+                let number = number as u32;
+                files.push(open_file(&mut client, &share.root, number, dataset, create)?);
+            }
+        }
         Ok(Self {
             url: url.clone(),
             address: url.to_string(),
             identity,
-            mounted: client.mounted().clone(),
-            root,
+            shares,
+            listings: AtomicUsize::new(0),
             files,
             part_bytes: dataset.file_bytes,
-            read_bytes: transfer_bytes(limits.rtmax)?,
-            write_bytes: transfer_bytes(limits.wtmax)?,
-            directory_bytes: limits.dtpref.clamp(DIRECTORY_BYTES.0, DIRECTORY_BYTES.1),
+            read_bytes,
+            write_bytes,
+            directory_bytes: directory_bytes.clamp(DIRECTORY_BYTES.0, DIRECTORY_BYTES.1),
             directories: RwLock::default(),
         })
+    }
+
+    /// Root of the share that has a file of the dataset.
+    pub(super) fn root_of_file(&self, file: usize) -> Handle {
+        let each = self.files.len().div_ceil(self.shares.len()).max(1);
+        self.root((file / each).min(self.shares.len() - 1))
+    }
+
+    /// Root of a share; indexes beyond the last share begin again at the first.
+    pub(super) fn root(&self, share: usize) -> Handle {
+        self.shares[share % self.shares.len()].root
+    }
+
+    /// Root for the next listing: each share in turn.
+    pub(super) fn next_root(&self) -> Handle {
+        self.root(self.listings.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Properties of the mount, for the report.
@@ -83,10 +127,14 @@ impl Mount {
             Stability::Data => "DATA_SYNC",
             Stability::File => "FILE_SYNC",
         };
+        let mounted = self.shares.iter().map(|share| &share.mounted);
+        let paths: Vec<&str> = mounted.clone().map(|mounted| mounted.path.as_str()).collect();
+        let mut ports: Vec<String> = mounted.map(|mounted| mounted.port.to_string()).collect();
+        ports.dedup();
         let facts = [
             ("server", self.url.server()),
-            ("export", self.mounted.path.clone()),
-            ("mount port", self.mounted.port.to_string()),
+            ("export", paths.join(", ")),
+            ("mount port", ports.join(", ")),
             ("read size", Human(self.read_bytes.into()).to_string()),
             ("write size", Human(self.write_bytes.into()).to_string()),
             ("write stability", stability.to_owned()),
@@ -105,62 +153,6 @@ impl Mount {
     /// Handle of a directory that the run created.
     pub(super) fn directory(&self, path: &str) -> Option<Handle> {
         self.directories.read().get(path).copied()
-    }
-
-    /// Handle of a directory below the root, and the last component of its path.
-    fn parent<'p>(&self, client: &mut Client, path: &'p str) -> Result<Place<'p>, NfsError> {
-        let Some((parent, name)) = path.rsplit_once('/') else {
-            return Ok(Some((self.root, path)));
-        };
-        let found = self.find(client, parent)?;
-        Ok(found.map(|handle| (handle, name)))
-    }
-
-    /// Handle of the directory with a path below the root; `None` if it does not exist.
-    fn find(&self, client: &mut Client, path: &str) -> Result<Option<Handle>, NfsError> {
-        let mut handle = self.root;
-        for name in path.split('/') {
-            let Some(found) = client.lookup(&handle, name)? else { return Ok(None) };
-            handle = found.handle;
-        }
-        Ok(Some(handle))
-    }
-
-    fn client(&self) -> Result<Client, NfsError> {
-        Client::connect(&self.url, &self.mounted)
-    }
-
-    pub(super) fn make_directory(&self, path: &str) -> Result<(), NfsError> {
-        let mut client = self.client()?;
-        let missing =
-            NfsError::Failed { what: "LOOKUP", status: Nfsstat3::Noent, unreserved_port: None };
-        let (parent, name) = self.parent(&mut client, path)?.ok_or(missing)?;
-        let handle = client.make_directory(&parent, name)?;
-        if client.attributes(&handle)?.kind != Ftype3::Dir {
-            // A file or a link is not a directory of this program.
-            let (what, status) = ("MKDIR", Nfsstat3::Notdir);
-            return Err(NfsError::Failed { what, status, unreserved_port: None });
-        }
-        self.directories.write().insert(path.to_owned(), handle);
-        Ok(())
-    }
-
-    pub(super) fn remove_directory(&self, path: &str) -> Result<(), NfsError> {
-        self.directories.write().remove(path);
-        let mut client = self.client()?;
-        match self.parent(&mut client, path)? {
-            Some((parent, name)) => client.remove_directory(&parent, name),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<bool, NfsError> {
-        let mut client = self.client()?;
-        let Some(directory) = self.find(&mut client, path)? else { return Ok(false) };
-        // A run that removes files of an earlier run uses this handle for its lanes.
-        self.directories.write().insert(path.to_owned(), directory);
-        client.list(&directory, &mut |name| each(&String::from_utf8_lossy(name)))?;
-        Ok(true)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use weir_nfs_wire::nfs3::{
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::{Encoder, List, Opaque, Xdr as _};
 
-use super::{Arc, Client, Lane, Lock, Mount, OpKind, TargetError, Url, lane, retries};
+use super::{Arc, Lane, Lock, Mount, OpKind, Share, TargetError, Url, lane, retries, tree};
 use crate::target::lane::{Done, Op, Wait};
 use crate::target::metadata::{Directory, FileName as Name, MetadataCall, MetadataOp};
 
@@ -67,15 +68,25 @@ fn handle(name: &[u8]) -> Handle {
     Handle::new(&FileHandle::new(name).unwrap())
 }
 
+fn share(url: &Url) -> Share {
+    let root = handle(b"root");
+    let mounted = Mounted { path: "/e".to_owned(), root, port: 1 };
+    Share { url: url.clone(), mounted, root }
+}
+
 /// Lane with 2 slots to a server, whose target has two files of 64 KiB and transfers of 4 KiB.
 fn open(address: SocketAddr) -> Box<dyn Lane> {
+    Box::new(lane::NfsLane::open(Arc::new(mount(address)), 2, 64 << 10).unwrap())
+}
+
+fn mount(address: SocketAddr) -> Mount {
     let url = Url::parse(&format!("nfs://{address}/e")).unwrap();
     let directories = [(DIRECTORY.to_string(), handle(b"dir"))];
-    let mount = Mount {
+    Mount {
         address: url.to_string(),
         identity: Identity::of(&url).unwrap(),
-        mounted: Mounted { path: "/e".to_owned(), root: handle(b"root"), port: 1 },
-        root: handle(b"root"),
+        shares: vec![share(&url)],
+        listings: AtomicUsize::new(0),
         files: vec![handle(b"file 0"), handle(b"file 1")],
         part_bytes: 64 << 10,
         read_bytes: 4096,
@@ -83,8 +94,43 @@ fn open(address: SocketAddr) -> Box<dyn Lane> {
         directory_bytes: 4096,
         directories: RwLock::new(directories.into()),
         url,
-    };
-    Box::new(lane::NfsLane::open(Arc::new(mount), 2, 64 << 10).unwrap())
+    }
+}
+
+#[test]
+fn files_and_directories_are_spread_over_the_shares() {
+    let made = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&made);
+    let address = server(move |args, out| {
+        let (attributes, dir_attributes) = (None, None);
+        match args {
+            Args::Lookup(lookup) => {
+                // The directory of the client has the name of its share and `/c`.
+                let object = [lookup.dir.bytes(), b"/c"].concat();
+                let object = FileHandle::new(&object).unwrap();
+                Results::Lookup(Ok(LookupResok { object, attributes, dir_attributes })).encode(out);
+            }
+            Args::Mkdir(mkdir) => {
+                seen.lock().push(String::from_utf8(mkdir.place.dir.bytes().to_vec()).unwrap());
+                encode_failed(out, Nfsstat3::Nospc);
+            }
+            other => panic!("{other:?}"),
+        }
+        true
+    });
+    let one = mount(address);
+    let shares = [&b"a"[..], b"b", b"c"];
+    let shares = shares.map(|name| Share { root: handle(name), ..one.shares[0].clone() });
+    let files = vec![handle(b"file"); 5];
+    let mount = Mount { shares: shares.to_vec(), files, ..one };
+    let roots: Vec<Handle> = (0..5).map(|file| mount.root_of_file(file)).collect();
+    assert_eq!(roots, [&b"a"[..], b"a", b"b", b"b", b"c"].map(handle));
+    assert_eq!([(); 4].map(|()| mount.next_root()), [&b"a"[..], b"b", b"c", b"a"].map(handle));
+    for worker in [Some(4), Some(5), None] {
+        let directory = Directory { worker, ..DIRECTORY };
+        tree::make_directory(&mount, &directory.to_string()).unwrap_err();
+    }
+    assert_eq!(*made.lock(), ["b/c", "c/c", "a/c"]);
 }
 
 /// Waits for the completion of the operation in slot 0.
@@ -206,17 +252,17 @@ fn second_run_is_refused_until_the_first_removes_its_lock() {
         true
     });
     let url = Url::parse(&format!("nfs://{address}/e")).unwrap();
-    let (root, path) = (handle(b"root"), "/e".to_owned());
-    let mut client = Client::connect(&url, &Mounted { path, root, port: 1 }).unwrap();
-    let first = Lock::take(&mut client, &url, root).unwrap();
-    let second = Lock::take(&mut client, &url, root).err().expect("the directory is locked");
+    let share = share(&url);
+    let mut client = share.client().unwrap();
+    let first = Lock::take(&mut client, &share).unwrap();
+    let second = Lock::take(&mut client, &share).err().expect("the directory is locked");
     let TargetError::Locked { holder, .. } = &second else { panic!("{second}") };
     assert!(holder.starts_with(&format!("process {} of ", std::process::id())), "{holder}");
     assert!(second.action().contains("--remove-lock"), "{}", second.action());
     drop(first);
     assert_eq!(*file.lock(), None);
     // The user removed the lock of the third run, and a fourth run made its own.
-    let third = Lock::take(&mut client, &url, root).unwrap();
+    let third = Lock::take(&mut client, &share).unwrap();
     *file.lock() = Some(b"process 4".to_vec());
     drop(third);
     assert_eq!(*file.lock(), Some(b"process 4".to_vec()));
