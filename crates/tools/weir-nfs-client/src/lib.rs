@@ -8,7 +8,7 @@
 //! - no data from a server makes this crate panic, wait without a limit, or hold more memory than
 //!   `limits` allows;
 //! - [`Exchange`] does no I/O, so that fuzzers can run it directly;
-//! - the client never repeats a call: a lost connection loses its calls.
+//! - a lost connection loses its calls; the client sends a call again only after NFS3ERR_JUKEBOX.
 
 #![deny(clippy::indexing_slicing)]
 
