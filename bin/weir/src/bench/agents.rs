@@ -59,7 +59,9 @@ impl AgentsArgs {
         let target = match Address::parse(target).map_err(|error| told(&error))? {
             Address::File(path) => format!("file:{}", absolute(&path)?),
             Address::Directory(path) => format!("dir:{}", absolute(&path)?),
-            Address::Null { .. } | Address::Nbd(_) | Address::Iscsi(_) => target.to_owned(),
+            Address::Null { .. } | Address::Nbd(_) | Address::Iscsi(_) | Address::Nfs(_) => {
+                target.to_owned()
+            }
         };
         let secret = secret(self.secret_file.as_deref())?;
         let clients = Clients::new(self.agents.clone(), &target, secret);

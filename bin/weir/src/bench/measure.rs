@@ -89,7 +89,7 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     files: FilesArgs,
     /// Target to measure: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
+    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN, nfs://HOST/EXPORT/DIR or null:
     #[arg(short, long, value_name = "TARGET", required_unless_present = "resume")]
     target: Option<String>,
     #[command(flatten)]

@@ -160,17 +160,21 @@ enum ScaleName {
 #[derive(Debug, Args)]
 pub(super) struct TargetArgs {
     /// Target to measure: PATH, file:PATH, dir:PATH, nbd://HOST/EXPORT,
-    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:
+    /// nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN, nfs://HOST/EXPORT/DIR or null:
     #[arg(short, long, value_name = "TARGET")]
     pub(super) target: String,
 }
 
-/// Permission to overwrite the data on a target.
+/// Permissions to overwrite the data on a target, and to remove the lock of another run.
 #[derive(Debug, Args)]
 pub(super) struct DestroyArgs {
     /// Allow the loss of all data on this target; must equal --target
     #[arg(long, value_name = "TARGET")]
     destroy: Option<String>,
+    /// Remove the lock file that a killed run left in an NFS directory; first check that no other
+    /// run uses the directory
+    #[arg(long)]
+    remove_lock: bool,
 }
 
 /// Load and target of a run, ready to be measured.
@@ -325,6 +329,9 @@ pub(super) fn open(
         return Err(ApiError::new(ErrorKind::Invalid, message)
             .with_action("to overwrite everything on the target, name it with both options"));
     }
+    if destroy.remove_lock {
+        target::remove_lock(address).map_err(|error| told(&error))?;
+    }
     let is_taken = target::take(address).map_err(|error| told(&error))?;
     let holds = target::what_is_at(address).map_err(|error| told(&error))?;
     if holds == Holds::Data && destroy.destroy.is_none() {
@@ -344,6 +351,7 @@ fn protocol(address: &Address) -> Protocol {
         Address::Directory(_) => Protocol::Dir,
         Address::Nbd(_) => Protocol::Nbd,
         Address::Iscsi(_) => Protocol::Iscsi,
+        Address::Nfs(_) => Protocol::Nfs3,
         Address::File(path) if is_device(path) => Protocol::Block,
         Address::File(_) => Protocol::File,
     }
@@ -378,9 +386,10 @@ pub(super) fn told(error: &TargetError) -> ApiError {
             _ => ErrorKind::Unavailable,
         },
         TargetError::HoldsData { .. } => ErrorKind::Exists,
-        TargetError::InUse { .. } => ErrorKind::Busy,
+        TargetError::InUse { .. } | TargetError::Locked { .. } => ErrorKind::Busy,
         TargetError::Protocol { .. } => ErrorKind::Unavailable,
         TargetError::Iscsi { source, .. } => source.kind(),
+        TargetError::Nfs { source, .. } => source.kind(),
         _ => ErrorKind::Invalid,
     };
     ApiError::new(kind, error.to_string()).with_action(error.action())
@@ -389,6 +398,6 @@ pub(super) fn told(error: &TargetError) -> ApiError {
 impl DestroyArgs {
     /// Returns no permission: a target that this program created needs none.
     pub(super) fn nothing() -> Self {
-        Self { destroy: None }
+        Self { destroy: None, remove_lock: false }
     }
 }

@@ -58,7 +58,7 @@ pub struct RunResult {
 pub struct TargetInfo {
     /// Address of the target as the user wrote it, without secrets.
     pub address: String,
-    /// Kind of target: `file`, `device`, `nbd` or `null`.
+    /// Kind of target: `file`, `device`, `nbd`, `iscsi`, `nfs` or `null`.
     pub kind: String,
     /// Capacity of the target in bytes.
     pub bytes: u64,

@@ -1,5 +1,5 @@
-//! Targets of a benchmark: files, devices, NBD exports, iSCSI logical units, and synthetic targets
-//! with known behaviour that measure the generator itself.
+//! Targets of a benchmark: files, devices, directories of NFS servers, NBD exports, iSCSI logical
+//! units, and synthetic targets with known behaviour that measure the generator itself.
 //!
 //! `load` generates the load on a target; `content` generates and checks the contents of blocks.
 //!
@@ -22,6 +22,7 @@ mod lane;
 pub mod memory;
 pub mod metadata;
 mod nbd;
+mod nfs;
 mod null;
 mod parts;
 mod psync;
@@ -32,7 +33,7 @@ mod uring;
 pub use address::Address;
 pub use error::TargetError;
 pub(crate) use error::WITH_FILES;
-pub use guard::{Holds, take, what_is_at, what_it_holds};
+pub use guard::{Holds, remove_lock, take, what_is_at, what_it_holds};
 pub use lane::{Done, FileTree, Lane, Op, Target, Wait};
 pub use metadata::{MetadataCall, MetadataOp};
 
@@ -43,12 +44,32 @@ use crate::spec::DatasetSpec;
 /// # Errors
 /// If the target cannot be reached or is too small for the dataset.
 pub fn open(address: &Address, dataset: &DatasetSpec) -> Result<Box<dyn Target>, TargetError> {
+    open_with(address, dataset, true)
+}
+
+/// Opens a target for a dataset; on an NFS server, only if all files exist.
+///
+/// # Errors
+/// If the target cannot be reached, is too small for the dataset, or lacks a file.
+pub(crate) fn open_existing(
+    address: &Address,
+    dataset: &DatasetSpec,
+) -> Result<Box<dyn Target>, TargetError> {
+    open_with(address, dataset, false)
+}
+
+fn open_with(
+    address: &Address,
+    dataset: &DatasetSpec,
+    create: bool,
+) -> Result<Box<dyn Target>, TargetError> {
     let opened: Box<dyn Target> = match address {
         Address::Null { bytes } => Box::new(null::Null::new(bytes.unwrap_or(u64::MAX / 2))),
         Address::File(path) => Box::new(file::open(path, dataset.total_bytes())?),
         Address::Directory(path) => Box::new(directory::open(path, dataset)?),
         Address::Nbd(nbd) => Box::new(nbd::Nbd::open(nbd.clone())?),
         Address::Iscsi(url) => Box::new(iscsi::Iscsi::open(url)?),
+        Address::Nfs(url) => Box::new(nfs::Nfs::open(url, dataset, create)?),
     };
     let (info, dataset_bytes) = (opened.info(), dataset.total_bytes());
     if info.bytes < dataset_bytes {

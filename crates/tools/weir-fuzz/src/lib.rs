@@ -38,7 +38,7 @@ mod watchdog;
 pub mod zstd_block;
 
 pub use files::{acl, directory, file_record, inode, xattr_list};
-pub use nfs::{mount_call, nfs3_call, nfs3_reply, nfsacl_call, rpc_record};
+pub use nfs::{mount_call, nfs_client, nfs3_call, nfs3_reply, nfsacl_call, rpc_record};
 pub use search::{Failure, Plan, Tried, search};
 pub use watchdog::Watchdog;
 
@@ -97,6 +97,7 @@ pub const TARGETS: &[Target] = &[
     target!(rpc_record),
     target!(nfs3_call),
     target!(nfs3_reply),
+    target!(nfs_client),
     target!(mount_call),
     target!(nfsacl_call),
     target!(iscsi_pdu),

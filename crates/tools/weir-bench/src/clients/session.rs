@@ -66,7 +66,7 @@ pub(super) fn open_existing(
             source,
         })?;
     }
-    target::open(&address, dataset)
+    target::open_existing(&address, dataset)
 }
 
 /// Executes the task of a coordinator and returns the task; `None` if the coordinator only checked

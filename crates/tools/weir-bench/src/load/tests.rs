@@ -194,6 +194,8 @@ struct OneByOne {
     depth: usize,
     info: TargetInfo,
     least: Arc<Mutex<Option<usize>>>,
+    /// Number of lanes that were finished.
+    finished: Arc<Mutex<u32>>,
 }
 
 struct OneByOneLane {
@@ -202,6 +204,8 @@ struct OneByOneLane {
     under_way: VecDeque<usize>,
     was_full: bool,
     least: Arc<Mutex<Option<usize>>>,
+    /// Number of lanes that were finished.
+    finished: Arc<Mutex<u32>>,
 }
 
 /// Queue depth that the tests use on [`OneByOne`].
@@ -209,7 +213,12 @@ const DEPTH: u32 = 8;
 
 impl Default for OneByOne {
     fn default() -> Self {
-        Self { depth: DEPTH as usize, info: TargetInfo::default(), least: Arc::default() }
+        Self {
+            depth: DEPTH as usize,
+            info: TargetInfo::default(),
+            least: Arc::default(),
+            finished: Arc::default(),
+        }
     }
 }
 
@@ -223,7 +232,8 @@ impl Target for OneByOne {
     fn lane(&self, slots: usize, buffer_bytes: usize) -> Result<Box<dyn Lane>, TargetError> {
         let (buffers, least) = (vec![vec![0; buffer_bytes]; slots], Arc::clone(&self.least));
         let (depth, under_way) = (self.depth, VecDeque::new());
-        Ok(Box::new(OneByOneLane { buffers, depth, under_way, was_full: false, least }))
+        let finished = Arc::clone(&self.finished);
+        Ok(Box::new(OneByOneLane { buffers, depth, under_way, was_full: false, least, finished }))
     }
 }
 
@@ -246,6 +256,23 @@ impl Lane for OneByOneLane {
         let at = Instant::now();
         done.extend(self.under_way.pop_front().map(|slot| Done { slot, result: Ok(()), at }));
         Ok(())
+    }
+    fn finish(&mut self) -> Result<(), TargetError> {
+        assert!(self.under_way.is_empty(), "the worker still has operations in flight");
+        *self.finished.lock() += 1;
+        Ok(())
+    }
+}
+
+/// Regression: NFS servers kept the data of a run in memory when the run ended, because no worker
+/// sent COMMIT.
+#[test]
+fn every_worker_finishes_its_lane_at_the_end_of_a_load() {
+    for ms in [None, Some(100)] {
+        let (bench, target) = (Bench::new(), OneByOne::default());
+        let load = LoadSpec::Closed { workers: 3, depth: DEPTH };
+        bench.offer(&target, &[stream(0.0, Access::Sequential)], load, ms);
+        assert_eq!(*target.finished.lock(), 3, "{ms:?}");
     }
 }
 

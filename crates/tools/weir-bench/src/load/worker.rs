@@ -283,6 +283,8 @@ impl<'a> Worker<'a> {
         self.tally.cpu_wait = cpu_wait().saturating_sub(waited);
         self.drain()?;
         self.give_up_ready();
+        // Before `tally.ended`: a load without a time limit, such as the fill, includes this time.
+        self.lane.finish()?;
         if let Some(ends) = self.times.ends.filter(|_| !self.stop.load(Ordering::Acquire)) {
             // Also report the seconds after the last completion.
             self.turn_second(ends);

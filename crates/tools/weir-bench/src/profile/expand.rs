@@ -90,7 +90,7 @@ fn title(profile: &Profile, options: &Options) -> String {
             format!("{title} (on {} instead of {})", used.name(), names.join(", "))
         }
         None if !names.is_empty() && !available => {
-            format!("{title} (on file, nbd or iscsi instead of {})", names.join(", "))
+            format!("{title} (on file, nbd, iscsi or nfs3 instead of {})", names.join(", "))
         }
         _ => title,
     }
@@ -286,6 +286,6 @@ fn bonnie(
 /// Protocols that a profile can name; weir-bench implements only some of them.
 impl Protocol {
     fn available(self) -> bool {
-        !matches!(self, Self::Nfs3 | Self::Smb | Self::S3)
+        !matches!(self, Self::Smb | Self::S3)
     }
 }

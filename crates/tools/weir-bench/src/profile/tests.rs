@@ -198,7 +198,12 @@ fn title_names_the_substitute_for_a_missing_protocol() {
     let title =
         |name: &str, protocol| load(name, &Options { protocol, ..at(Scale::Seed) }).unwrap().title;
     assert!(title("s000-nexenta-vm", Some(Protocol::Nbd)).ends_with("(on nbd instead of nfs3)"));
-    assert!(title("s000-nexenta-vm", None).ends_with("(on file, nbd or iscsi instead of nfs3)"));
+    for protocol in [None, Some(Protocol::Nfs3)] {
+        assert!(!title("s000-nexenta-vm", protocol).contains("instead"));
+    }
+    let text = SMALL.replacen("schema = 1\n", "schema = 1\nprotocols = [\"smb\"]\n", 1);
+    let smb = parse("small.toml", &text, &at(Scale::Seed)).unwrap().title;
+    assert!(smb.ends_with("(on file, nbd, iscsi or nfs3 instead of smb)"), "{smb}");
     assert!(!title("s001-storpool", Some(Protocol::Nbd)).contains("instead"));
     assert!(!title("quick", Some(Protocol::Null)).contains("instead"));
 }

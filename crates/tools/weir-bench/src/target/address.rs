@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use percent_encoding::percent_decode_str;
 
 use weir_initiator::{InitiatorError, Url};
+use weir_nfs_client::{NfsError, Url as NfsUrl};
 
 use super::error::TargetError;
 
@@ -31,6 +32,8 @@ pub enum Address {
     Nbd(NbdAddress),
     /// A logical unit of an iSCSI target.
     Iscsi(Box<Url>),
+    /// A directory of an NFS server, in which the benchmark run creates its files.
+    Nfs(Box<NfsUrl>),
 }
 
 /// Location of an NBD export.
@@ -52,7 +55,7 @@ pub enum Server {
 }
 
 impl Address {
-    /// Parses `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, an NBD URI or an iSCSI URI.
+    /// Parses `PATH`, `file:PATH`, `dir:PATH`, `null:[SIZE]`, or a URI of NBD, iSCSI or NFS.
     ///
     /// # Errors
     /// If the scheme is unknown or the address is incomplete.
@@ -73,6 +76,13 @@ impl Address {
                 // Use the text from the initiator's error, which may differ from the given text:
                 // the initiator omits a misplaced secret.
                 Err(InitiatorError::Url { text, why }) => Err(TargetError::Address { text, why }),
+                Err(error) => Err(bad(&error.to_string())),
+            };
+        }
+        if text.starts_with(NfsUrl::SCHEME) {
+            return match NfsUrl::parse(text) {
+                Ok(url) => Ok(Self::Nfs(Box::new(url))),
+                Err(NfsError::Url { why, .. }) => Err(bad(&why)),
                 Err(error) => Err(bad(&error.to_string())),
             };
         }
@@ -140,6 +150,7 @@ impl std::fmt::Display for Address {
                 write!(f, "nbd+unix:///{export}?socket={}", path.display())
             }
             Self::Iscsi(url) => write!(f, "{url}"),
+            Self::Nfs(url) => write!(f, "{url}"),
         }
     }
 }
@@ -165,11 +176,15 @@ mod tests {
         assert_eq!(Address::parse("/").ok(), Some(Address::Directory("/".into())));
         let iscsi = Address::parse("iscsi://h/iqn.a/1").expect("an address");
         assert_eq!(iscsi.to_string(), "iscsi://h:3260/iqn.a/1");
+        let nfs = Address::parse("nfs://h:2049/tank/d?vers=3&uid=7").expect("an address");
+        assert_eq!(nfs.to_string(), "nfs://h/tank/d?uid=7");
         let secret = Address::parse("iscsi://me%topsecret@h/iqn.a/1").expect_err("a secret");
         assert!(!secret.to_string().contains("topsecret"), "{secret}");
         for bad in [
             "",
             "iscsi://h/1",
+            "nfs://h",
+            "nfs://h/tank?vers=4",
             "s3://bucket",
             "nbd://",
             "nbd://h:x/",

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 /// Forms of addresses of the targets with files, for messages.
-pub(crate) const WITH_FILES: &str = "dir:PATH";
+pub(crate) const WITH_FILES: &str = "dir:PATH or nfs://HOST/EXPORT/DIR";
 
 /// Reason why the program cannot measure a target.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +75,14 @@ pub enum TargetError {
         /// Error of the initiator.
         source: weir_initiator::InitiatorError,
     },
+    /// A mount, a call or a connection of NFS failed.
+    #[error("{address}: {source}")]
+    Nfs {
+        /// Address of the target.
+        address: String,
+        /// Error of the client.
+        source: weir_nfs_client::NfsError,
+    },
     /// The target has blocks but no files, so it has no metadata operations.
     #[error("{address} has no files, so it has no metadata operations")]
     NoFiles {
@@ -86,6 +94,14 @@ pub enum TargetError {
     InUse {
         /// Address of the target.
         address: String,
+    },
+    /// The directory of an NFS server has the lock file of another run.
+    #[error("{address} is in use by another run of weir bench ({holder})")]
+    Locked {
+        /// Address of the target.
+        address: String,
+        /// Content of the lock file: process, host and time.
+        holder: String,
     },
     /// The target holds data of another program.
     #[error("{address} holds data that this program did not write")]
@@ -100,7 +116,8 @@ impl TargetError {
     pub fn action(&self) -> String {
         match self {
             Self::Address { .. } => "write a path, file:PATH, dir:PATH, nbd://HOST/EXPORT, \
-                 nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN or null:"
+                 nbd+unix:///EXPORT?socket=PATH, iscsi://HOST/TARGET/LUN, nfs://HOST/EXPORT/DIR or \
+                 null:"
                 .to_owned(),
             Self::Io { .. } => "check that it exists and is readable and writable".to_owned(),
             Self::TooSmall { .. } => "use a smaller dataset (--size) or a larger target".to_owned(),
@@ -110,9 +127,15 @@ impl TargetError {
                 "check that the server runs, check its log, and then repeat the run".to_owned()
             }
             Self::Iscsi { source, .. } => source.action().to_owned(),
+            Self::Nfs { source, .. } => source.action().to_owned(),
             Self::NoFiles { .. } => format!("use a target with files: {WITH_FILES}"),
             Self::InUse { .. } => {
                 "wait for the other run, or export the pool that uses it as a disk".to_owned()
+            }
+            Self::Locked { .. } => {
+                "wait for the other run; if that process has ended, repeat with \
+                 --remove-lock"
+                    .to_owned()
             }
             Self::HoldsData { address } => {
                 format!(

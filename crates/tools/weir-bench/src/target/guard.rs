@@ -41,8 +41,8 @@ pub enum Holds {
 
 /// Locks a file, directory or device until this process ends, against other runs, mounts, and
 /// servers that use it as a disk. For a loop device, also locks the backing file, because `flock`
-/// on the device does not affect the file. Returns false for a file or directory that does not
-/// exist yet.
+/// on the device does not affect the file. An NFS target locks its directory when it is opened.
+/// Returns false for a file or directory that does not exist yet.
 ///
 /// # Errors
 /// `InUse` if another process uses or has locked the target.
@@ -70,6 +70,18 @@ pub fn take(address: &Address) -> Result<bool, TargetError> {
     Ok(true)
 }
 
+/// Removes the lock file that a killed run left in the directory of an NFS server. The locks of
+/// other targets end with their process.
+///
+/// # Errors
+/// If the server cannot be reached, or refuses the removal.
+pub fn remove_lock(address: &Address) -> Result<(), TargetError> {
+    match address {
+        Address::Nfs(url) => super::nfs::remove_lock(url),
+        _ => Ok(()),
+    }
+}
+
 /// Opens the path for locking. `O_EXCL` claims a block device exclusively, as mounts and servers
 /// do.
 fn open_exclusive(path: &Path) -> std::io::Result<File> {
@@ -86,7 +98,9 @@ fn open_exclusive(path: &Path) -> std::io::Result<File> {
 pub fn what_is_at(address: &Address) -> Result<Holds, TargetError> {
     let (dataset, path) = match address {
         // In a directory the run creates its own files, with names that only this program uses.
-        Address::Null { .. } | Address::Directory(_) => return Ok(Holds::Nothing),
+        Address::Null { .. } | Address::Directory(_) | Address::Nfs(_) => {
+            return Ok(Holds::Nothing);
+        }
         Address::Nbd(_) | Address::Iscsi(_) => (DatasetSpec { files: 1, file_bytes: 0 }, None),
         Address::File(path) => (DatasetSpec { files: 1, file_bytes: 0 }, Some(path)),
     };

@@ -88,6 +88,16 @@ pub trait Lane: Send {
     /// # Errors
     /// If the lane is lost, together with all its operations in flight.
     fn reap(&mut self, wait: Wait, done: &mut Vec<Done>) -> Result<(), TargetError>;
+
+    /// Moves the data of completed writes to stable media if the target may still lose it in a
+    /// crash of the server. Called once, at the end of a load, when the worker starts no more
+    /// operations.
+    ///
+    /// # Errors
+    /// If the lane is lost, or the target lost data.
+    fn finish(&mut self) -> Result<(), TargetError> {
+        Ok(())
+    }
 }
 
 /// A measurable target.

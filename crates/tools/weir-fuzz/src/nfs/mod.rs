@@ -9,5 +9,6 @@ mod samples;
 pub mod mount_call;
 pub mod nfs3_call;
 pub mod nfs3_reply;
+pub mod nfs_client;
 pub mod nfsacl_call;
 pub mod rpc_record;
