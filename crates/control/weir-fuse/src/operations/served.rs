@@ -48,7 +48,7 @@ pub(crate) fn number(inode: INodeNo) -> ObjectId {
 
 /// Minimum time between two lines in the log about failed requests. A program that reads a damaged
 /// file in a loop must not fill the log.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Converts the error of an operation; logs errors that show a fault of the pool.
 pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {

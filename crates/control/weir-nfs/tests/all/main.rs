@@ -5,3 +5,4 @@
 mod calls;
 mod common;
 mod shares;
+mod watchers;

@@ -104,7 +104,7 @@ impl Manager {
         let options = MountOptions { name: full.to_owned(), directory: at.into(), read_only };
         let open = self.open_filesystem(full, &engine, &volume).await?;
         let files = Arc::clone(&open.files);
-        let start = move || weir_fuse::Mount::start(files, (engine, volume), options);
+        let start = move || weir_fuse::Mount::start(files, (engine, volume), options, |_| {});
         let started = tokio::task::spawn_blocking(start).await;
         let started = started.map_err(|error| internal("the mount failed", &error))?;
         let mount = started.map_err(|error| mount_error(full, at, &error))?;
