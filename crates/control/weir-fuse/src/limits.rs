@@ -46,9 +46,8 @@ pub(crate) const CHANGES_MAX: usize = 4096;
 /// are slow. NFS clients repeat a call after 60 s (nfs(5), `timeo`) and report a dead server then.
 pub(crate) const KERNEL_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Time after which the notifier drops the attributes of a changed inode again (`Again`). The first
-/// lookup of an inode takes its attributes just before the answer, so that a program needs much less
-/// time to store them.
+/// Time after which the notifier drops the attributes of a changed inode again (`Again`). A lookup
+/// reads the attributes just before its answer, so a program stores them within milliseconds.
 pub(crate) const INVALIDATE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Maximum number of inodes that wait for their second notification: 3 MiB. Further changes shorten

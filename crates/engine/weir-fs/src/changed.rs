@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use weir_base::ObjectId;
 
-/// What an operation changed.
+/// Names and inodes that an operation changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Names in directories: names that appeared, disappeared, or belong to another inode now.

@@ -106,12 +106,23 @@ impl KernelCaches {
         // No place: the mount has ended.
         let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
         let (done, dropped) = oneshot::channel();
-        if self.queue.send(Message::Changed(Order { changed, done, _place: place })).is_err() {
-            return;
-        }
+        // Ignore a failure: the mount has ended, and `dropped` is ready.
+        self.queue.send(Message::Changed(Order { changed, done, _place: place })).ok();
         if compio::time::timeout(KERNEL_ANSWER_LIMIT, dropped).await.is_err() {
             self.log_no_answer();
         }
+    }
+
+    /// Queues a change of a request of the mount, which must not wait for the kernel. If the queue
+    /// is full, logs a warning and drops the change: the kernel then has not answered for
+    /// [`CHANGES_MAX`] changes.
+    pub(crate) fn invalidate_later(&self, changed: Changed) {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return self.log_no_answer();
+        };
+        let (done, _) = oneshot::channel();
+        // Ignore a failure: the mount has ended.
+        self.queue.send(Message::Changed(Order { changed, done, _place: place })).ok();
     }
 
     fn log_no_answer(&self) {

@@ -81,7 +81,8 @@ impl Mount {
         gate.readers.open(served);
         let (caches, end_of_caches, changes) = KernelCaches::new(&options.name);
         before_mount(&caches);
-        let session = start_session(&options, &gate, changes).inspect_err(|_| gate.close())?;
+        let session =
+            start_session(&options, &gate, (&caches, changes)).inspect_err(|_| gate.close())?;
         Ok(Self { options, gate, session, worker, caches, end_of_caches })
     }
 
@@ -117,18 +118,18 @@ impl Mount {
 fn start_session(
     options: &MountOptions,
     gate: &Arc<Gate>,
-    changes: blocking::Receiver<Message>,
+    (caches, changes): (&KernelCaches, blocking::Receiver<Message>),
 ) -> Result<JoinHandle<io::Result<()>>, MountError> {
     let directory = options.directory.as_path();
     let device = open_device(options)?;
     let mut config = Config::default();
     config.n_threads = Some(gate.readers.threads());
-    let adapter = Adapter::new(Arc::clone(gate));
+    let adapter = Adapter::new(Arc::clone(gate), caches.clone());
     let session = Session::from_fd(adapter, device, SessionACL::All, config);
     let session = session.and_then(|session| {
         let kernel = session.notifier();
         let notifier = std::thread::Builder::new().name("mount-notifier".to_owned());
-        // Nobody joins this thread: it may wait in the kernel.
+        // The mount does not join this thread, which may wait in the kernel.
         drop(notifier.spawn(move || notifier::run(&kernel, &changes))?);
         session.spawn()
     });

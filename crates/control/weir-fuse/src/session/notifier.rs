@@ -155,3 +155,6 @@ impl Log {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

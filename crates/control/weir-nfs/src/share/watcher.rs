@@ -1,7 +1,7 @@
 //! Watcher of the changes that clients make in a filesystem.
 //!
-//! A mount of the same filesystem has caches in the Linux kernel. The server connects the mount with
-//! the shares: the watcher drops changed names, attributes and data from these caches.
+//! A mount of the same filesystem has caches in the Linux kernel. The server connects the mount
+//! with the shares: the watcher drops changed names, attributes and data from these caches.
 //!
 //! Invariant: a procedure waits for the watcher between a change and its reply, so that a program
 //! on the mount sees each change that the server acknowledged.

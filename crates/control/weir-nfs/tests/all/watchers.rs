@@ -1,4 +1,7 @@
 //! Tests of the reports to the watcher of a filesystem.
+//!
+//! Invariant: the watcher records a report at the end of its future, so that a reply that does not
+//! wait for the report fails the test.
 
 use std::ops::Range;
 use std::sync::Arc;

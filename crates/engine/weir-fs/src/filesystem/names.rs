@@ -144,8 +144,8 @@ impl Filesystem {
         self.remove_for(&Call::TRUSTED, directory, name, is_directory).await.map(drop)
     }
 
-    /// Does the same as [`Self::remove`], with the checks of a call. Returns the inode that lost the
-    /// name.
+    /// Does the same as [`Self::remove`], with the checks of a call. Returns the inode that lost
+    /// the name.
     #[boxed(?Send)]
     pub(crate) async fn remove_for(
         &self,
