@@ -46,10 +46,7 @@ pub(crate) const CHANGES_MAX: usize = 4096;
 /// are slow. NFS clients repeat a call after 60 s (nfs(5), `timeo`) and report a dead server then.
 pub(crate) const KERNEL_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Time after which the notifier drops the attributes of a changed inode again (`Again`). A lookup
-/// reads the attributes just before its answer, so a program stores them within milliseconds.
-pub(crate) const INVALIDATE_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// Maximum number of inodes that wait for their second notification: 3 MiB. Further changes shorten
-/// the wait.
-pub(crate) const INVALIDATE_AGAIN_MAX: usize = 64 << 10;
+/// Time between the first change by another protocol and its notification, once for a mount
+/// (`OtherChanges`). A program stores the attributes of an answer within milliseconds. An answer to
+/// READDIRPLUS may wait for disks.
+pub(crate) const FIRST_CHANGE_WAIT: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
@@ -53,16 +53,22 @@ fn entry(served: &Served, reply: ReplyEntry, found: Done<Attributes>) {
     let names = served.name_cache();
     match found {
         Ok(found) => {
-            let (attr, time) = (served.file_attr(&found), cache_time(&found));
+            let (attr, time) = (served.file_attr(&found), served.answer_time(&found));
             reply.entry_with_ttls(&time, &names, &attr, generation(&found));
         }
         Err(error) => reply.error(error),
     }
 }
 
-fn attributes(served: &Served, reply: ReplyAttr, found: Done<Attributes>) {
+/// Sends attributes that the kernel may use for a time.
+fn attributes(
+    served: &Served,
+    reply: ReplyAttr,
+    found: Done<Attributes>,
+    time: impl FnOnce(&Attributes) -> Duration,
+) {
     match found {
-        Ok(found) => reply.attr(&cache_time(&found), &served.file_attr(&found)),
+        Ok(found) => reply.attr(&time(&found), &served.file_attr(&found)),
         Err(error) => reply.error(error),
     }
 }
@@ -245,7 +251,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         self.run(move |served| async move {
-            attributes(&served, reply, served.attributes(number(inode)).await);
+            attributes(&served, reply, served.attributes(number(inode)).await, cache_time);
         });
     }
 
@@ -270,7 +276,8 @@ impl Filesystem for Adapter {
         let keeps_set_id = request.uid() == 0;
         let requested = Requested { mode, uid, gid, size, atime, mtime, keeps_set_id };
         self.run(move |served| async move {
-            attributes(&served, reply, served.set_attributes(number(inode), requested).await);
+            let set = served.set_attributes(number(inode), requested).await;
+            attributes(&served, reply, set, |set| served.answer_time(set));
         });
     }
 
@@ -353,7 +360,7 @@ impl Filesystem for Adapter {
             };
             match created.await {
                 Ok(found) => reply.created(
-                    &served.name_cache().min(cache_time(&found)),
+                    &served.name_cache().min(served.answer_time(&found)),
                     &served.file_attr(&found),
                     generation(&found),
                     handle_of(creator.uid),
@@ -547,7 +554,7 @@ impl Filesystem for Adapter {
                 };
                 let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
                 let (attr, offset) = (served.file_attr(&found), listed.offset);
-                let time = served.name_cache().min(cache_time(&found));
+                let time = served.name_cache().min(served.answer_time(&found));
                 Ok(reply.add(inode, offset, name, &time, &attr, generation(&found)))
             });
             match filled.await {

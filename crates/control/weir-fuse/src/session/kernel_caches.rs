@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use weir_fs::Changed;
 
 use crate::limits::{CHANGES_MAX, KERNEL_ANSWER_LIMIT};
+use crate::operations::other_changes::OtherChanges;
 use crate::operations::served::LOG_INTERVAL;
 
 /// A message to the notifier.
@@ -44,6 +45,7 @@ pub(super) struct Order {
 pub struct KernelCaches {
     /// Name of the mount, for the log.
     name: Arc<str>,
+    other_changes: OtherChanges,
     queue: blocking::Sender<Message>,
     /// Free places in the queue. Closed at the end of the mount.
     places: Arc<Semaphore>,
@@ -72,13 +74,16 @@ impl Drop for EndOfCaches {
 
 impl KernelCaches {
     /// Creates a queue for a mount. Returns the end of the queue for the notifier.
-    pub(super) fn new(name: &str) -> (Self, EndOfCaches, blocking::Receiver<Message>) {
+    pub(super) fn new(
+        name: &str,
+        other_changes: OtherChanges,
+    ) -> (Self, EndOfCaches, blocking::Receiver<Message>) {
         let (queue, messages) = blocking::channel();
         let (ending, ended) = watch::channel(false);
         let places = Arc::new(Semaphore::new(CHANGES_MAX));
         let end = EndOfCaches { queue: queue.clone(), places: Arc::clone(&places), ended: ending };
         let logged = Arc::default();
-        (Self { name: name.into(), queue, places, ended, logged }, end, messages)
+        (Self { name: name.into(), other_changes, queue, places, ended, logged }, end, messages)
     }
 
     /// Drops the names, attributes and data of a change from the caches of the kernel. The caller
@@ -103,6 +108,10 @@ impl KernelCaches {
     }
 
     async fn queue_and_wait(&self, changed: Changed) {
+        let earliest = self.other_changes.record();
+        if Instant::now() < earliest {
+            compio::time::sleep_until(earliest).await;
+        }
         // No place: the mount has ended.
         let Ok(place) = Arc::clone(&self.places).acquire_owned().await else { return };
         let (done, dropped) = oneshot::channel();

@@ -24,6 +24,7 @@ use weir_fs::Filesystem;
 
 use crate::error::{DEVICE, MountError};
 use crate::operations::opens::Opens;
+use crate::operations::other_changes::OtherChanges;
 use crate::operations::served::Served;
 use crate::session::adapter::Adapter;
 use crate::session::fusermount;
@@ -70,7 +71,11 @@ impl Mount {
     ) -> Result<Self, MountError> {
         let (gate, queue) = Gate::new();
         let gate = Arc::new(gate);
-        let served = Arc::new(Served { files, engine, volume, opens: Opens::default() });
+        let other_changes = OtherChanges::default();
+        let (caches, end_of_caches, changes) =
+            KernelCaches::new(&options.name, other_changes.clone());
+        let opens = Opens::default();
+        let served = Arc::new(Served { files, engine, volume, opens, other_changes });
         let (report, started) = blocking::sync_channel(1);
         let worked = Arc::clone(&served);
         let body = move || worker::run(&worked, queue, &report);
@@ -79,7 +84,6 @@ impl Mount {
         let ended = || MountError::Thread(io::Error::other("the thread of the mount ended"));
         started.recv().map_err(|_| ended())??;
         gate.readers.open(served);
-        let (caches, end_of_caches, changes) = KernelCaches::new(&options.name);
         before_mount(&caches);
         let session =
             start_session(&options, &gate, (&caches, changes)).inspect_err(|_| gate.close())?;

@@ -10,20 +10,17 @@
 //!
 //! Invariant: this thread holds no lock and serves no request, so it may wait in the kernel.
 
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use fuser::{INodeNo, Notifier};
 use weir_base::ObjectId;
-use weir_base::hash::HashMap;
 use weir_fs::{Changed, ChangedInode};
 
-use crate::limits::{INVALIDATE_AGAIN_AFTER, INVALIDATE_AGAIN_MAX};
 use crate::operations::served::LOG_INTERVAL;
 use crate::session::kernel_caches::{Message, Order};
 
@@ -59,77 +56,13 @@ fn kernel_range(data: &Range<u64>) -> (i64, i64) {
     (offset, end.map_or(0, |end| (end - offset).max(1)))
 }
 
-/// Inodes whose attributes the notifier drops a second time, [`INVALIDATE_AGAIN_AFTER`] after the
-/// last change.
-///
-/// A lookup of an inode that the kernel does not know yet can read the attributes before a change,
-/// and the kernel can store them after the notification, which found no inode. The kernel has no
-/// defence against this order: only a known inode has a version of its attributes. No pages are
-/// dropped again, because an inode without a file in use has no pages, and reads in progress keep
-/// their pages locked.
-#[derive(Default)]
-struct Again {
-    /// Time of the last change.
-    changed: HashMap<ObjectId, Instant>,
-    /// Inodes in the order of the times. Each inode is in the queue once.
-    queue: VecDeque<(Instant, ObjectId)>,
-}
-
-impl Again {
-    fn add(&mut self, number: ObjectId, now: Instant) {
-        if self.changed.insert(number, now).is_none() {
-            self.queue.push_back((now + INVALIDATE_AGAIN_AFTER, number));
-        }
-    }
-
-    /// Time of the next notification.
-    fn next(&self) -> Option<Instant> {
-        self.queue.front().map(|(due, _)| *due)
-    }
-
-    /// Takes an inode that is due, or the first inode if too many wait.
-    fn take(&mut self, now: Instant) -> Option<ObjectId> {
-        loop {
-            let (due, number) = *self.queue.front()?;
-            let are_too_many = self.queue.len() > INVALIDATE_AGAIN_MAX;
-            if due > now && !are_too_many {
-                return None;
-            }
-            self.queue.pop_front();
-            let due = *self.changed.get(&number)? + INVALIDATE_AGAIN_AFTER;
-            if due <= now || are_too_many {
-                self.changed.remove(&number);
-                return Some(number);
-            }
-            // The inode changed again while it waited.
-            self.queue.push_back((due, number));
-        }
-    }
-}
-
 /// Runs the notifier until the end of the mount.
 pub(super) fn run(kernel: &impl Kernel, queue: &Receiver<Message>) {
     let mut log = Log::default();
-    let mut again = Again::default();
-    loop {
-        let message = match again.next() {
-            Some(due) => queue.recv_timeout(due.saturating_duration_since(Instant::now())),
-            None => queue.recv().map_err(|_| RecvTimeoutError::Disconnected),
-        };
-        match message {
-            Ok(Message::Changed(Order { changed, done, .. })) => {
-                drop_changed(kernel, &changed, &mut log);
-                // Ignore a failure: the caller has stopped to wait.
-                done.send(()).ok();
-                let now = Instant::now();
-                changed.inodes.iter().for_each(|inode| again.add(inode.number, now));
-            }
-            Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return,
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        while let Some(number) = again.take(Instant::now()) {
-            log.result(kernel.drop_inode(number, None));
-        }
+    while let Ok(Message::Changed(Order { changed, done, .. })) = queue.recv() {
+        drop_changed(kernel, &changed, &mut log);
+        // Ignore a failure: the caller has stopped to wait.
+        done.send(()).ok();
     }
 }
 

@@ -5,6 +5,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use weir_nfs_wire::nfs3::{Nfsstat3, Sattr3};
@@ -107,5 +108,65 @@ fn programs_and_nfs_clients_change_the_same_file_and_directory() {
         let nfs = machine.connect();
         nfs.write("file", 0, b"the end").unwrap();
         assert!(fs::read(machine.path("file")).unwrap().starts_with(b"the end"));
+    });
+}
+
+/// The first lookup of a file can read its size before a write of a client, and the kernel can
+/// store this size after the notification, which found no inode.
+#[test]
+fn size_of_a_file_that_was_looked_up_during_its_write_is_right() {
+    const FILES: usize = 2000;
+    on_machine(true, |machine| {
+        let nfs = machine.connect();
+        let names: Vec<_> = (0..FILES).map(|number| format!("file-{number}")).collect();
+        names.iter().for_each(|name| nfs.create(name).unwrap());
+        let size = |name: &String| fs::metadata(machine.path(name)).unwrap().len();
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for name in &names {
+                    both.wait();
+                    size(name);
+                }
+            });
+            for name in &names {
+                both.wait();
+                nfs.write(name, 0, b"data").unwrap();
+            }
+        });
+        assert_eq!(names.iter().filter(|name| size(name) != 4).count(), 0, "stale sizes");
+    });
+}
+
+#[test]
+fn name_that_was_looked_up_during_its_removal_is_gone() {
+    const FILES: usize = 2000;
+    on_machine(true, |machine| {
+        let nfs = machine.connect();
+        nfs.create("first-change").unwrap();
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for file in 0..FILES {
+                    both.wait();
+                    or_changed(fs::metadata(machine.path(&format!("file-{file}"))));
+                    both.wait();
+                }
+            });
+            let mut stale = 0;
+            for file in 0..FILES {
+                let name = format!("file-{file}");
+                // The kernel knows some names from their creation, and looks up the others.
+                match file % 2 {
+                    0 => fs::write(machine.path(&name), b"data").unwrap(),
+                    _ => nfs.create(&name).unwrap(),
+                }
+                both.wait();
+                nfs.remove(&name).unwrap();
+                both.wait();
+                stale += usize::from(machine.path(&name).exists());
+            }
+            assert_eq!(stale, 0, "stale names");
+        });
     });
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::*;
-use crate::limits::{CHANGES_MAX, KERNEL_ANSWER_LIMIT};
+use crate::limits::{CHANGES_MAX, FIRST_CHANGE_WAIT, KERNEL_ANSWER_LIMIT};
+use crate::operations::other_changes::OtherChanges;
 use crate::session::kernel_caches::{EndOfCaches, KernelCaches};
 
 const FILE: ObjectId = ObjectId(7);
@@ -60,9 +61,16 @@ impl Kernel for Arc<Fake> {
     }
 }
 
+/// Starts a notifier. Another protocol has already changed the filesystem.
+fn start_changed() -> (Arc<Fake>, KernelCaches, EndOfCaches) {
+    let started = start();
+    invalidate(&started.1, Changed::default());
+    started
+}
+
 fn start() -> (Arc<Fake>, KernelCaches, EndOfCaches) {
     let kernel = Arc::new(Fake::default());
-    let (caches, end, messages) = KernelCaches::new("tank/home");
+    let (caches, end, messages) = KernelCaches::new("tank/home", OtherChanges::default());
     let of_thread = Arc::clone(&kernel);
     std::thread::spawn(move || run(&of_thread, &messages));
     (kernel, caches, end)
@@ -101,47 +109,19 @@ fn change_is_dropped_from_the_kernel_before_the_call_returns() {
 }
 
 #[test]
-fn attributes_are_dropped_again_without_pages() {
-    let (kernel, caches, _end) = start();
+fn first_change_waits_until_earlier_answers_are_stored() {
+    let (_kernel, caches, _end) = start();
     let begun = Instant::now();
-    invalidate(&caches, Changed::default().data(FILE, 0..u64::MAX));
-    wait_until(|| kernel.inodes() == 2);
-    assert!(begun.elapsed() >= INVALIDATE_AGAIN_AFTER);
-    assert_eq!(kernel.state.lock().inodes, [(FILE, Some(0..u64::MAX)), (FILE, None)]);
-}
-
-#[test]
-fn second_notification_follows_the_last_change() {
-    let (mut again, first) = (Again::default(), Instant::now());
-    let last = first + INVALIDATE_AGAIN_AFTER / 2;
-    again.add(FILE, first);
-    again.add(FILE, last);
-    assert_eq!(again.take(first + INVALIDATE_AGAIN_AFTER), None, "it changed meanwhile");
-    assert_eq!(again.next(), Some(last + INVALIDATE_AGAIN_AFTER));
-    assert_eq!(again.take(last + INVALIDATE_AGAIN_AFTER), Some(FILE));
-    assert_eq!(again.take(last + INVALIDATE_AGAIN_AFTER * 2), None, "once");
-}
-
-#[test]
-fn inodes_that_wait_for_their_second_notification_are_bounded() {
-    let (mut again, now) = (Again::default(), Instant::now());
-    for number in 0..INVALIDATE_AGAIN_MAX as u64 {
-        again.add(ObjectId(number), now);
-        again.add(ObjectId(number), now);
-        assert_eq!(again.take(now), None);
-    }
-    again.add(ObjectId(u64::MAX), now);
-    assert_eq!(again.take(now), Some(ObjectId(0)), "the oldest does not wait any longer");
-    assert_eq!(again.take(now), None);
-    let due = now + INVALIDATE_AGAIN_AFTER;
-    let rest = std::iter::from_fn(|| again.take(due)).count();
-    assert_eq!(rest, INVALIDATE_AGAIN_MAX);
-    assert!(again.changed.is_empty() && again.queue.is_empty());
+    invalidate(&caches, Changed::default().inode(FILE));
+    assert!(begun.elapsed() >= FIRST_CHANGE_WAIT);
+    let begun = Instant::now();
+    (0..100).for_each(|_| invalidate(&caches, Changed::default().inode(FILE)));
+    assert!(begun.elapsed() < FIRST_CHANGE_WAIT, "only the first one");
 }
 
 #[test]
 fn callers_wait_for_a_place_in_the_queue() {
-    let (kernel, caches, _end) = start();
+    let (kernel, caches, _end) = start_changed();
     kernel.set_stuck(true);
     let queued = on_runtime(async {
         // Each call queues its change when it is polled first.
@@ -159,12 +139,12 @@ fn callers_wait_for_a_place_in_the_queue() {
     kernel.set_stuck(false);
     waiting.join().unwrap();
     // The callers of the queued changes no longer waited, and the kernel still got the changes.
-    assert!(kernel.inodes() > CHANGES_MAX);
+    assert_eq!(kernel.inodes(), CHANGES_MAX + 1);
 }
 
 #[test]
 fn end_of_the_mount_releases_all_callers_of_a_stuck_kernel() {
-    let (kernel, caches, end) = start();
+    let (kernel, caches, end) = start_changed();
     kernel.set_stuck(true);
     let callers: Vec<_> = (0..20).map(|_| caller(&caches)).collect();
     std::thread::sleep(SOON);
@@ -177,12 +157,12 @@ fn end_of_the_mount_releases_all_callers_of_a_stuck_kernel() {
     kernel.set_stuck(false);
     // The thread of the notifier ends after the queued changes.
     wait_until(|| Arc::strong_count(&kernel) == 1);
-    assert!(kernel.inodes() >= 20, "the changes before the end");
+    assert_eq!(kernel.inodes(), 20, "the changes before the end");
 }
 
 #[test]
 fn mount_that_does_not_start_releases_its_callers() {
-    let (caches, end, messages) = KernelCaches::new("tank/home");
+    let (caches, end, messages) = KernelCaches::new("tank/home", OtherChanges::default());
     let waiting = caller(&caches);
     std::thread::sleep(SOON);
     assert!(!waiting.is_finished(), "the notifier comes later");
@@ -194,7 +174,7 @@ fn mount_that_does_not_start_releases_its_callers() {
 
 #[test]
 fn caller_of_a_stuck_kernel_stops_to_wait_but_the_change_is_not_lost() {
-    let (kernel, caches, _end) = start();
+    let (kernel, caches, _end) = start_changed();
     kernel.set_stuck(true);
     let begun = Instant::now();
     invalidate(&caches, Changed::default().inode(FILE));
