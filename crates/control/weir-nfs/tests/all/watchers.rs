@@ -163,7 +163,7 @@ fn reply_waits_for_the_report_of_a_change_that_has_happened() {
     let reports = std::mem::take(&mut *watched.recorder.reports.lock());
     let found: Vec<_> = reports.iter().map(|report| (&report.changed, &*report.sizes)).collect();
     assert_eq!(found, [(&of_data(file, 0..4), &[Some(4)][..])]);
-    // Without a watcher, calls have no one to wait for.
+    // Without a watcher, calls wait for nothing.
     watched.served.watcher.set(None);
     call(&user, &write(&handle, 0, b"more data"), true);
     assert_eq!(watched.reports(), []);
