@@ -22,5 +22,6 @@ mod session;
 pub use attributes::now;
 pub use error::MountError;
 pub use limits::OPENS_MAX;
+pub use session::kernel_caches::KernelCaches;
 pub use session::mount::{Mount, MountOptions, unmount};
 pub use session::mount_table::{MountedAt, is_dead, mounts};

@@ -18,7 +18,7 @@ use weir_format::{VdevKind, VdevRole};
 use weir_fs::{Filesystem, InodeRef, Layout, NameCase, ROOT};
 use weir_net::{Address, Budget, Listener};
 use weir_nfs::limits::OWN_BYTES;
-use weir_nfs::{HandleKey, Nfs, Rules, Server, Share, ShareId};
+use weir_nfs::{HandleKey, Nfs, Rules, Server, Share, ShareId, WatcherSlot};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
 
 const NFS_PORT: u16 = 2049;
@@ -63,6 +63,7 @@ async fn serve(file: &Path, address: &str, rule: &str) -> Result<(), Box<dyn Err
         is_sync: true,
         verifier: [1; 8],
         statistics: Arc::default(),
+        watcher: Arc::new(WatcherSlot::default()),
     });
     let nfs = Arc::new(Nfs::new(server, Budget::new(128 << 20, OWN_BYTES)));
     let address = Address::parse(address, NFS_PORT)?;

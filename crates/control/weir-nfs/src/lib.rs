@@ -27,6 +27,6 @@ pub use programs::{Client, Mounts, Server};
 pub use session::{Nfs, SessionError};
 pub use share::{
     CallClass, CallFigures, ClassFigures, ClientFigures, Identity, Refusal, Rights, Rule,
-    RuleError, Rules, Share, ShareStatistics, Shares, Squash, identify,
+    RuleError, Rules, Share, ShareStatistics, Shares, Squash, Watcher, WatcherSlot, identify,
 };
 pub use status::{mount_status, status};

@@ -8,6 +8,11 @@ use std::time::Duration;
 /// default of `sunrpc.tcp_slot_table_entries` at the start), and further calls wait in the socket.
 pub const CALLS_OF_CONNECTION_MAX: usize = 64;
 
+/// Maximum number of connections of one client address. A Linux client has at most 16 for a server
+/// (`nconnect`, nfs(5)), so four clients behind one address have enough. With 16 MiB each
+/// ([`HELD_BYTES_MAX`]), they hold at most 1 GiB, and the budget of the server may be lower.
+pub const CONNECTIONS_OF_ADDRESS_MAX: usize = 64;
+
 /// Number of replies to changing calls that the server remembers for each connection. A client that
 /// loses a connection repeats only calls that were in flight.
 pub const REPLIES_OF_CONNECTION_MAX: usize = CALLS_OF_CONNECTION_MAX;

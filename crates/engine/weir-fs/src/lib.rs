@@ -11,6 +11,7 @@
 #![deny(clippy::indexing_slicing)]
 
 mod attributes;
+mod changed;
 mod check;
 mod error;
 mod layout;
@@ -27,6 +28,7 @@ mod rights;
 mod user;
 
 pub use attributes::{Attributes, SetAttributes};
+pub use changed::{Changed, ChangedInode};
 pub use check::Finding;
 pub use draft::xattrs::ACCESS_ACL;
 pub use error::FsError;
@@ -42,5 +44,5 @@ pub use policy::FreeingLimits;
 pub use readable::{ReadableData, ReadableEntries, ReadableInodes};
 pub use replay::FilesystemLayer;
 pub use rights::{Access, Credentials};
-pub use user::{Allowed, BeforeAfter, Created, InodeRef, Listed, Looked, Renamed};
+pub use user::{Allowed, BeforeAfter, Created, InodeRef, Listed, Looked, Removed, Renamed};
 pub use weir_format::files::{Layout, NameCase};

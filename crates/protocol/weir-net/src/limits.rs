@@ -28,7 +28,8 @@ pub const ACCEPT_QUEUE: i32 = 128;
 pub const CONNECTIONS_MAX: usize = 1024;
 
 /// Maximum number of connections of one server from one address or one local user: three quarters
-/// of all, so that the clients of one machine never lock out all other clients.
+/// of all, so that the clients of one machine never lock out all other clients. A protocol may have
+/// a lower limit (`Protocol::PEER_CONNECTIONS_MAX`).
 pub const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 4 * 3;
 
 /// Time after which a new connection can evict a client that negotiated an export but sent no

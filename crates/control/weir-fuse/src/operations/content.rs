@@ -56,19 +56,27 @@ impl Served {
         read
     }
 
+    /// Writes data at an offset or, if `is_append`, at the end of the file. Returns the offset of
+    /// the data in the file.
     pub(crate) async fn write(
         &self,
         number: ObjectId,
         (offset, data): (u64, &[u8]),
-        clears_set_id: bool,
-    ) -> Done<u32> {
+        (is_append, clears_set_id): (bool, bool),
+    ) -> Done<u64> {
         let traffic = self.engine.traffic();
         let begun = traffic.begin(Kind::Write);
-        let written = done(self.files.write(number, offset, data, clears_set_id).await);
+        let written = if is_append {
+            self.files.append(number, data, clears_set_id).await
+        } else {
+            self.files.write(number, offset, data, clears_set_id).await
+        };
+        let written = done(written);
         traffic.end(Kind::Write, begun);
-        written?;
-        traffic.wrote(data.len() as u64);
-        Ok(data.len() as u32)
+        let size = written?.size;
+        let bytes = data.len() as u64;
+        traffic.wrote(bytes);
+        Ok(if is_append { size - bytes } else { offset })
     }
 
     pub(crate) async fn allocate(

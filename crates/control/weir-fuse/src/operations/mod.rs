@@ -5,6 +5,7 @@ pub(crate) mod directories;
 pub(crate) mod inodes;
 pub(crate) mod names;
 pub(crate) mod opens;
+pub(crate) mod other_changes;
 pub(crate) mod project;
 pub(crate) mod served;
 pub(crate) mod xattrs;

@@ -12,10 +12,11 @@ use weir_base::{BLOCK_BYTES, ObjectId};
 use weir_dataset::{Engine, Volume};
 use weir_fs::{Attributes, Filesystem, FsError, NameCase, Statistics};
 
-use crate::attributes::file_attr;
+use crate::attributes::{cache_time, file_attr};
 use crate::errno::errno;
 use crate::limits::KERNEL_CACHE;
 use crate::operations::opens::Opens;
+use crate::operations::other_changes::OtherChanges;
 
 /// Maximum length of a name (statvfs(3)).
 const NAME_BYTES_MAX: u32 = 255;
@@ -29,6 +30,7 @@ pub(crate) struct Served {
     pub(crate) engine: Arc<Engine>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) opens: Opens,
+    pub(crate) other_changes: OtherChanges,
 }
 
 /// Space of a filesystem, in blocks of 4 KiB.
@@ -48,7 +50,7 @@ pub(crate) fn number(inode: INodeNo) -> ObjectId {
 
 /// Minimum time between two lines in the log about failed requests. A program that reads a damaged
 /// file in a loop must not fill the log.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Converts the error of an operation; logs errors that show a fault of the pool.
 pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {
@@ -70,6 +72,12 @@ impl Served {
     /// Returns the attributes in the form of the kernel.
     pub(crate) fn file_attr(&self, attributes: &Attributes) -> FileAttr {
         file_attr(attributes, self.files.record_size().bytes() as u32)
+    }
+
+    /// Time for which the kernel may use the attributes of an answer without a request, except of
+    /// an answer to GETATTR ([`OtherChanges`]).
+    pub(crate) fn answer_time(&self, attributes: &Attributes) -> Duration {
+        if self.other_changes.exist() { Duration::ZERO } else { cache_time(attributes) }
     }
 
     /// Time for which the kernel may use a name without a request. The kernel compares names byte

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
@@ -22,7 +22,7 @@ use fuser::{
 };
 use weir_base::ObjectId;
 use weir_format::files::FileType;
-use weir_fs::{Attributes, NewKind};
+use weir_fs::{Attributes, Changed, NewKind};
 
 use crate::attributes::{cache_time, generation, kind, special_type};
 use crate::limits::{BACKGROUND_MAX, ONE_WRITE_BYTES_MAX};
@@ -31,10 +31,12 @@ use crate::operations::names::Creator;
 use crate::operations::served::{Done, Served, Space, number};
 use crate::operations::xattrs::is_capability;
 use crate::session::gate::Gate;
+use crate::session::kernel_caches::KernelCaches;
 
 /// Requests of the kernel for one mount.
 pub(crate) struct Adapter {
     gate: Arc<Gate>,
+    caches: KernelCaches,
 }
 
 /// Returns the handle of a file that a user opened: the number of the user. weir-fs finds an open
@@ -51,16 +53,22 @@ fn entry(served: &Served, reply: ReplyEntry, found: Done<Attributes>) {
     let names = served.name_cache();
     match found {
         Ok(found) => {
-            let (attr, time) = (served.file_attr(&found), cache_time(&found));
+            let (attr, time) = (served.file_attr(&found), served.answer_time(&found));
             reply.entry_with_ttls(&time, &names, &attr, generation(&found));
         }
         Err(error) => reply.error(error),
     }
 }
 
-fn attributes(served: &Served, reply: ReplyAttr, found: Done<Attributes>) {
+/// Sends attributes that the kernel may use for a time.
+fn attributes(
+    served: &Served,
+    reply: ReplyAttr,
+    found: Done<Attributes>,
+    time: impl FnOnce(&Attributes) -> Duration,
+) {
     match found {
-        Ok(found) => reply.attr(&cache_time(&found), &served.file_attr(&found)),
+        Ok(found) => reply.attr(&time(&found), &served.file_attr(&found)),
         Err(error) => reply.error(error),
     }
 }
@@ -90,8 +98,8 @@ fn xattr(reply: ReplyXattr, size: u32, found: Done<Vec<u8>>) {
 }
 
 impl Adapter {
-    pub(crate) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate }
+    pub(crate) fn new(gate: Arc<Gate>, caches: KernelCaches) -> Self {
+        Self { gate, caches }
     }
 
     fn run<F>(&self, operation: impl FnOnce(Arc<Served>) -> F + Send + 'static)
@@ -143,6 +151,31 @@ impl Adapter {
     fn sync_inode(&self, inode: INodeNo, reply: ReplyEmpty) {
         self.run(move |served| async move { empty(reply, served.sync(number(inode)).await) });
     }
+}
+
+/// Flag of a file that a program opened to append (open(2)).
+const O_APPEND: i32 = rustix::fs::OFlags::APPEND.bits().cast_signed();
+
+/// Performs a write of a program. `appends`: the program appends, and the kernel assumes that the
+/// file ends at `offset`.
+///
+/// The kernel takes the end of the file from its cache and does not ask for it, so the end may lie
+/// elsewhere after a change by another protocol. The kernel has then cached the data at the wrong
+/// offset, and drops these pages as soon as it has the answer to the write.
+async fn write_data(
+    served: &Served,
+    inode: ObjectId,
+    (offset, data): (u64, &[u8]),
+    (appends, clears_set_id): (Option<&KernelCaches>, bool),
+) -> Done<u32> {
+    let kind = (appends.is_some(), clears_set_id);
+    let at = served.write(inode, (offset, data), kind).await?;
+    if let Some(caches) = appends
+        && at != offset
+    {
+        caches.invalidate_later(Changed::default().data(inode, at.min(offset)..u64::MAX));
+    }
+    Ok(data.len() as u32)
 }
 
 /// Kind of a new inode.
@@ -218,7 +251,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         self.run(move |served| async move {
-            attributes(&served, reply, served.attributes(number(inode)).await);
+            attributes(&served, reply, served.attributes(number(inode)).await, cache_time);
         });
     }
 
@@ -243,7 +276,8 @@ impl Filesystem for Adapter {
         let keeps_set_id = request.uid() == 0;
         let requested = Requested { mode, uid, gid, size, atime, mtime, keeps_set_id };
         self.run(move |served| async move {
-            attributes(&served, reply, served.set_attributes(number(inode), requested).await);
+            let set = served.set_attributes(number(inode), requested).await;
+            attributes(&served, reply, set, |set| served.answer_time(set));
         });
     }
 
@@ -326,7 +360,7 @@ impl Filesystem for Adapter {
             };
             match created.await {
                 Ok(found) => reply.created(
-                    &served.name_cache().min(cache_time(&found)),
+                    &served.name_cache().min(served.answer_time(&found)),
                     &served.file_attr(&found),
                     generation(&found),
                     handle_of(creator.uid),
@@ -416,22 +450,27 @@ impl Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let inode = number(inode);
         let clears_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        // The write of a changed page of a mapping has the offset of the page.
+        let is_page = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let appends = (flags.0 & O_APPEND != 0 && !is_page).then_some(&self.caches);
         if let Some(turn) = self.gate.readers.begin() {
             // The buffer of the reader thread holds the data until the request ends.
             let write = |served: Arc<Served>| async move {
-                served.write(number(inode), (offset, data), clears_set_id).await
+                write_data(&served, inode, (offset, data), (appends, clears_set_id)).await
             };
             return written_bytes(reply, turn.run(write).unwrap_or(Err(Errno::EIO)));
         }
         let Some(room) = self.gate.take_room(data.len()) else { return reply.error(Errno::EIO) };
-        let data = data.to_vec();
+        let (data, appends) = (data.to_vec(), appends.cloned());
         let operation = move |served: Arc<Served>| async move {
-            let written = served.write(number(inode), (offset, &data), clears_set_id).await;
+            let kind = (appends.as_ref(), clears_set_id);
+            let written = write_data(&served, inode, (offset, &data), kind).await;
             drop((data, room));
             written_bytes(reply, written);
         };
@@ -515,7 +554,7 @@ impl Filesystem for Adapter {
                 };
                 let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
                 let (attr, offset) = (served.file_attr(&found), listed.offset);
-                let time = served.name_cache().min(cache_time(&found));
+                let time = served.name_cache().min(served.answer_time(&found));
                 Ok(reply.add(inode, offset, name, &time, &attr, generation(&found)))
             });
             match filled.await {

@@ -24,12 +24,14 @@ use weir_fs::Filesystem;
 
 use crate::error::{DEVICE, MountError};
 use crate::operations::opens::Opens;
+use crate::operations::other_changes::OtherChanges;
 use crate::operations::served::Served;
 use crate::session::adapter::Adapter;
 use crate::session::fusermount;
 use crate::session::gate::Gate;
+use crate::session::kernel_caches::{EndOfCaches, KernelCaches, Message};
 use crate::session::mount_table::FS_TYPE;
-use crate::session::worker;
+use crate::session::{notifier, worker};
 
 /// Settings of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +50,16 @@ pub struct Mount {
     gate: Arc<Gate>,
     session: JoinHandle<io::Result<()>>,
     worker: JoinHandle<()>,
+    caches: KernelCaches,
+    end_of_caches: EndOfCaches,
 }
 
 impl Mount {
     /// Mounts an open filesystem of a dataset. The call waits for the kernel.
+    ///
+    /// `before_mount` gets the caches of the kernel before the kernel can have anything in them. It
+    /// connects other protocols that change the filesystem. If the start fails, the caches have
+    /// ended.
     ///
     /// # Errors
     /// The reason why the mount could not start.
@@ -59,10 +67,15 @@ impl Mount {
         files: Arc<Filesystem>,
         (engine, volume): (Arc<Engine>, Arc<Volume>),
         options: MountOptions,
+        before_mount: impl FnOnce(&KernelCaches),
     ) -> Result<Self, MountError> {
         let (gate, queue) = Gate::new();
         let gate = Arc::new(gate);
-        let served = Arc::new(Served { files, engine, volume, opens: Opens::default() });
+        let other_changes = OtherChanges::default();
+        let (caches, end_of_caches, changes) =
+            KernelCaches::new(&options.name, other_changes.clone());
+        let opens = Opens::default();
+        let served = Arc::new(Served { files, engine, volume, opens, other_changes });
         let (report, started) = blocking::sync_channel(1);
         let worked = Arc::clone(&served);
         let body = move || worker::run(&worked, queue, &report);
@@ -71,13 +84,20 @@ impl Mount {
         let ended = || MountError::Thread(io::Error::other("the thread of the mount ended"));
         started.recv().map_err(|_| ended())??;
         gate.readers.open(served);
-        let session = start_session(&options, &gate).inspect_err(|_| gate.close())?;
-        Ok(Self { options, gate, session, worker })
+        before_mount(&caches);
+        let session =
+            start_session(&options, &gate, (&caches, changes)).inspect_err(|_| gate.close())?;
+        Ok(Self { options, gate, session, worker, caches, end_of_caches })
     }
 
     /// Returns the settings of the mount.
     pub fn options(&self) -> &MountOptions {
         &self.options
+    }
+
+    /// Returns the caches of the kernel above the mount.
+    pub fn kernel_caches(&self) -> KernelCaches {
+        self.caches.clone()
     }
 
     /// True if the mount was unmounted.
@@ -89,6 +109,7 @@ impl Mount {
     /// mount, they get EIO from now on.
     pub fn finish(self) {
         self.gate.close();
+        drop(self.end_of_caches);
         if self.worker.join().is_err() {
             tracing::error!(mount = %self.options.name, "the thread of the mount panicked");
         }
@@ -101,14 +122,22 @@ impl Mount {
 fn start_session(
     options: &MountOptions,
     gate: &Arc<Gate>,
+    (caches, changes): (&KernelCaches, blocking::Receiver<Message>),
 ) -> Result<JoinHandle<io::Result<()>>, MountError> {
     let directory = options.directory.as_path();
     let device = open_device(options)?;
     let mut config = Config::default();
     config.n_threads = Some(gate.readers.threads());
-    let adapter = Adapter::new(Arc::clone(gate));
+    let adapter = Adapter::new(Arc::clone(gate), caches.clone());
     let session = Session::from_fd(adapter, device, SessionACL::All, config);
-    let session = session.and_then(Session::spawn).inspect_err(|_| {
+    let session = session.and_then(|session| {
+        let kernel = session.notifier();
+        let notifier = std::thread::Builder::new().name("mount-notifier".to_owned());
+        // The mount does not join this thread, which may wait in the kernel.
+        drop(notifier.spawn(move || notifier::run(&kernel, &changes))?);
+        session.spawn()
+    });
+    let session = session.inspect_err(|_| {
         if let Err(error) = unmount(directory, true) {
             tracing::warn!(directory = %directory.display(), %error, "not unmounted");
         }

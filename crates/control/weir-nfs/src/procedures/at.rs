@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use weir_base::ObjectId;
-use weir_fs::{Attributes, BeforeAfter, Filesystem, FsError, InodeRef};
+use weir_fs::{Attributes, BeforeAfter, Changed, Filesystem, FsError, InodeRef};
 use weir_nfs_wire::nfs3::{Fattr3, FileHandle, Nfs3Result, Nfsstat3, PostOpAttr, WccData};
 use weir_oncrpc::{Encoder, Failed, Opaque, Xdr};
 
@@ -57,6 +57,18 @@ impl At {
     /// As [`Self::known`], for a failed change.
     pub(crate) async fn known_wcc(&self) -> WccData {
         WccData { before: None, after: self.known().await }
+    }
+
+    /// Reports a change to the watcher of the filesystem, if there is one, and waits for it. A
+    /// procedure calls this after each change, before a sync that may fail, so that the watcher
+    /// gets also the first changes of a call that then fails.
+    pub(crate) async fn changed(&self, changed: impl FnOnce() -> Changed) {
+        if let Some(watcher) = self.share.watcher.get() {
+            let changed = changed();
+            if !changed.is_empty() {
+                watcher.changed(changed).await;
+            }
+        }
     }
 
     /// Makes a change of names or attributes durable if it succeeded, unless the share says that a

@@ -5,7 +5,7 @@
 //! Invariant: data is acknowledged as stable only after a sync.
 
 use weir_format::files::{FileType, TimeStamp};
-use weir_fs::{Allowed, FsError};
+use weir_fs::{Allowed, BeforeAfter, Changed, FsError};
 use weir_nfs_wire::nfs3::{
     AccessArgs, AccessResok, CommitArgs, CommitResok, GetattrResok, Nfsstat3, Nfstime3, ReadArgs,
     ReadResok, ReadlinkResok, SetattrArgs, StableHow, WriteArgs, WriteResok, access,
@@ -34,10 +34,35 @@ pub(super) async fn setattr(at: &At, args: &SetattrArgs<'_>, out: &mut Encoder<'
     };
     let user = at.user.credentials();
     let set = at.files().set_attributes_for(&user, at.inode, (&changes, sets_now), &is_expected);
-    match at.durable(set.await, |_| at.inode.number).await {
+    let set = set.await;
+    if let Ok(change) = &set {
+        at.changed(|| of_attributes(change)).await;
+    }
+    match at.durable(set, |_| at.inode.number).await {
         Ok(change) => put(out, &at.wcc(&change)),
         Err(error) => put_error(out, &error, at.known_wcc().await),
     }
+}
+
+/// Description of a change of attributes. A new size changes the data from the smaller size on: the
+/// bytes after the old end become zero.
+pub(super) fn of_attributes(change: &BeforeAfter) -> Changed {
+    let BeforeAfter { before, after } = change;
+    if before.size == after.size {
+        Changed::default().inode(after.number)
+    } else {
+        Changed::default().data(after.number, before.size.min(after.size)..u64::MAX)
+    }
+}
+
+/// Description of a write of some bytes. After a write behind the end of the file, the bytes
+/// between the old end and the offset are zero.
+fn of_write(change: &BeforeAfter, offset: u64, bytes: u64) -> Changed {
+    if bytes == 0 {
+        return Changed::default();
+    }
+    let data = offset.min(change.before.size)..offset.saturating_add(bytes);
+    Changed::default().data(change.after.number, data)
 }
 
 pub(super) async fn access(at: &At, args: &AccessArgs<'_>, out: &mut Encoder<'_>) {
@@ -100,7 +125,11 @@ pub(super) async fn write(at: &At, args: &WriteArgs<'_>, out: &mut Encoder<'_>) 
     let count = args.data.bytes().len().min(args.count as usize).min(TRANSFER_BYTES_MAX as usize);
     let data = args.data.bytes().get(..count).unwrap_or_default();
     let user = at.user.credentials();
-    let written = match at.files().write_for(&user, at.inode, (args.offset, data)).await {
+    let written = at.files().write_for(&user, at.inode, (args.offset, data)).await;
+    if let Ok(change) = &written {
+        at.changed(|| of_write(change, args.offset, count as u64)).await;
+    }
+    let written = match written {
         Ok(change) if args.stable != StableHow::Unstable => {
             at.files().sync(at.inode.number).await.map(|()| (change, StableHow::FileSync))
         }

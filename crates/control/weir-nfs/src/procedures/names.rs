@@ -5,7 +5,10 @@
 //! Invariant: no name leads out of the share: `..` of its root is the root itself.
 
 use weir_format::files::FileType;
-use weir_fs::{Attributes, BeforeAfter, FsError, InodeRef, Looked, NewInode, NewKind};
+use weir_fs::{
+    Attributes, BeforeAfter, Changed, FsError, InodeRef, Looked, NewInode, NewKind, Removed,
+    Renamed,
+};
 use weir_nfs_wire::nfs3::{
     CreateArgs, CreateHow, CreateResok, DirOpArgs, LinkWcc, LookupResok, MkdirArgs, MknodArgs,
     MknodData, Nfsstat3, RenameWcc, Sattr3, Specdata3, SymlinkArgs, WccData,
@@ -14,6 +17,7 @@ use weir_oncrpc::Encoder;
 
 use crate::attributes::{device_number, set_attributes};
 use crate::procedures::at::{At, as_handle, put, put_error, put_status};
+use crate::procedures::content::of_attributes;
 use crate::status::status;
 
 pub(super) async fn lookup(at: &At, args: &DirOpArgs<'_>, out: &mut Encoder<'_>) {
@@ -43,12 +47,21 @@ pub(super) async fn create(at: &At, args: &CreateArgs<'_>, out: &mut Encoder<'_>
     let made = match args.how {
         CreateHow::Exclusive(verifier) => {
             let call = (name, u64::from_le_bytes(verifier));
-            at.files().create_exclusive(&at.user.credentials(), at.inode, call).await
+            let made = at.files().create_exclusive(&at.user.credentials(), at.inode, call).await;
+            if let Ok((inode, Some(_))) = &made {
+                at.changed(|| of_name(at, name).inode(inode.number)).await;
+            }
+            made
         }
         CreateHow::Guarded(requested) => make(at, (name, NewKind::File), &requested).await,
         CreateHow::Unchecked(requested) => create_or_open(at, name, &requested).await,
     };
     put_new(at, made, out).await;
+}
+
+/// Description of a change of a name in the directory of the call.
+fn of_name(at: &At, name: &[u8]) -> Changed {
+    Changed::default().name(at.inode.number, name)
 }
 
 /// Creates a file, or changes the size of the existing one. Each of the two is atomic. If the file
@@ -79,7 +92,10 @@ async fn create_or_open(at: &At, name: &[u8], requested: &Sattr3) -> Result<New,
         match set.await {
             Err(FsError::Stale) => {}
             Err(error) => return Err(error),
-            Ok(change) => return Ok((change.after, None)),
+            Ok(change) => {
+                at.changed(|| of_attributes(&change)).await;
+                return Ok((change.after, None));
+            }
         }
     }
     Err(FsError::Exists)
@@ -133,13 +149,17 @@ async fn make(
     let rest = Sattr3 { mode: None, ..*requested };
     let (changes, sets_now) = set_attributes(&rest, at.files().time()).ok_or(invalid)?;
     let created = at.files().create_for(&user, at.inode, (name, &new)).await?;
+    let number = created.inode.number;
     let nothing = Sattr3 { size: rest.size.filter(|size| *size > 0), ..rest };
     if nothing == Sattr3::default() {
+        at.changed(|| of_name(at, name).inode(number)).await;
         return Ok((created.inode, Some(created.directory)));
     }
     let inode = InodeRef::from(&created.inode);
     // A user may not give a file away. The file stays, as with a server that ignores the owner.
     let set = at.files().set_attributes_for(&user, inode, (&changes, sets_now), &|_| true).await;
+    // Other programs can see the inode since its creation. The new size changes its data.
+    at.changed(|| of_name(at, name).data(number, 0..u64::MAX)).await;
     Ok((set.map_or(created.inode, |change| change.after), Some(created.directory)))
 }
 
@@ -173,8 +193,11 @@ pub(super) async fn remove(
     let user = at.user.credentials();
     let place = (at.inode, args.name.bytes());
     let removed = at.files().remove_by(&user, place, is_directory).await;
+    if let Ok(Removed { inode, .. }) = &removed {
+        at.changed(|| of_name(at, args.name.bytes()).inode(*inode)).await;
+    }
     match at.durable(removed, |_| at.inode.number).await {
-        Ok(change) => put(out, &at.wcc(&change)),
+        Ok(removed) => put(out, &at.wcc(&removed.directory)),
         Err(error) => put_error(out, &error, at.known_wcc().await),
     }
 }
@@ -200,6 +223,10 @@ pub(super) async fn rename(
         Err(status) => return put_status(out, status, known(None).await),
     };
     let renamed = at.files().rename_by(&user, (at.inode, old_name), (to, new_name)).await;
+    if let Ok(Renamed { inodes: Some((moved, replaced)), .. }) = &renamed {
+        let names = || of_name(at, old_name).name(to.number, new_name).inode(*moved);
+        at.changed(|| replaced.iter().fold(names(), |all, number| all.inode(*number))).await;
+    }
     match at.durable(renamed, |_| to.number).await {
         Ok(change) => {
             put(out, &RenameWcc { from_dir: at.wcc(&change.from), to_dir: at.wcc(&change.to) });
@@ -221,6 +248,9 @@ pub(super) async fn link(
         Err(status) => return put_status(out, status, known().await),
     };
     let linked = at.files().link_by(&user, at.inode, (to, name)).await;
+    if linked.is_ok() {
+        at.changed(|| Changed::default().name(to.number, name).inode(at.inode.number)).await;
+    }
     match at.durable(linked, |_| at.inode.number).await {
         Ok(created) => put(
             out,

@@ -5,7 +5,7 @@
 //! Invariant: an inode without an ACL shows the entries of its permission bits.
 
 use weir_format::files::{Acl, AclEntry, AclTag, FileType};
-use weir_fs::{Attributes, FsError};
+use weir_fs::{Attributes, Changed, FsError};
 use weir_nfs_wire::nfs3::{FileHandle, Nfsstat3, PostOpAttr};
 use weir_nfs_wire::nfsacl::{
     AclEntries, AclEntry as WireEntry, Args, GetaclArgs, GetaclResok, Secattr, SetaclArgs,
@@ -84,14 +84,23 @@ async fn set(at: &At, acls: &Secattr) -> Result<Attributes, FsError> {
         None
     };
     let user = at.user.credentials();
+    let mut failed = None;
     for (is_default, acl) in [(false, access), (true, default)] {
         let Some(acl) = acl else { continue };
-        let set = at.files().set_acl_for(&user, at.inode, (is_default, acl.as_deref())).await;
-        attributes = match set {
+        match at.files().set_acl_for(&user, at.inode, (is_default, acl.as_deref())).await {
+            Ok(after) => attributes = after,
             // There was no ACL to remove.
-            Err(FsError::NoAttribute) => attributes,
-            set => set?,
-        };
+            Err(FsError::NoAttribute) => {}
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+    }
+    // Also after an error: the set-group-id bit or the first ACL may have changed.
+    at.changed(|| Changed::default().inode(at.inode.number)).await;
+    if let Some(error) = failed {
+        return Err(error);
     }
     at.durable(Ok(attributes), |_| at.inode.number).await
 }

@@ -27,7 +27,10 @@ use weir_oncrpc::record::{Framed, frame};
 
 use super::connection::{Connection, Ticket};
 use super::error::SessionError;
-use crate::limits::{DIRECTORY_BYTES_MAX, RECORD_BYTES_MAX, REPLY_BYTES, TRANSFER_BYTES_MAX};
+use crate::limits::{
+    CONNECTIONS_OF_ADDRESS_MAX, DIRECTORY_BYTES_MAX, RECORD_BYTES_MAX, REPLY_BYTES,
+    TRANSFER_BYTES_MAX,
+};
 use crate::programs::{Client, Server};
 
 /// The protocol NFS for the threads of weir-net.
@@ -49,6 +52,7 @@ impl Protocol for Nfs {
     const MOVES: bool = false;
     // A client that needs its connection again connects again, and its state is not bound to it.
     const IDLE_GIVES_WAY: bool = true;
+    const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_OF_ADDRESS_MAX;
 
     fn name(&self) -> &'static str {
         "nfs"

@@ -4,6 +4,7 @@ mod identity;
 mod rules;
 mod statistics;
 mod table;
+mod watcher;
 
 pub use identity::{Identity, Refusal, identify};
 pub use rules::{Rights, Rule, RuleError, Rules, Squash};
@@ -11,3 +12,4 @@ pub(crate) use statistics::Completed;
 pub use statistics::{CallClass, CallFigures, ClassFigures, ClientFigures, ShareStatistics};
 pub(crate) use table::Found;
 pub use table::{Share, Shares};
+pub use watcher::{Watcher, WatcherSlot};

@@ -14,6 +14,7 @@ use weir_nfs_wire::nfs3::Verifier;
 
 use super::rules::Rules;
 use super::statistics::ShareStatistics;
+use super::watcher::WatcherSlot;
 use crate::handle::{HandleKey, ShareId};
 
 /// A directory of a filesystem that clients may mount.
@@ -41,6 +42,8 @@ pub struct Share {
     pub verifier: Verifier,
     /// Statistics of the calls, which continue when the share changes.
     pub statistics: Arc<ShareStatistics>,
+    /// Watcher of changes of the filesystem. All shares of a filesystem have the same slot.
+    pub watcher: Arc<WatcherSlot>,
 }
 
 /// State of a share.

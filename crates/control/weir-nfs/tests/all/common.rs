@@ -13,9 +13,10 @@ use weir_device::{Device, MemoryDevice};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
 use weir_fs::{Filesystem, InodeRef, Layout, NameCase, NewInode, NewKind, ROOT};
-use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId};
+use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, WatcherSlot};
 use weir_nfs_wire::mount::{self, v3};
 use weir_nfs_wire::nfs3::{self, Args, Procedure, Results};
+use weir_nfs_wire::nfsacl;
 use weir_oncrpc::message::{AuthSys, Call, Gids, OpaqueAuth, Reply, ReplyBody, flavor};
 use weir_oncrpc::{Encoder, Opaque, Xdr as _};
 use weir_pool::{CreateOptions, PlantedBug, VdevSpec};
@@ -30,6 +31,7 @@ pub(crate) struct Served {
     pub(crate) files: Arc<Filesystem>,
     pub(crate) server: Server,
     pub(crate) root: InodeRef,
+    pub(crate) watcher: Arc<WatcherSlot>,
 }
 
 /// A client with a connection and a user.
@@ -82,7 +84,8 @@ impl Served {
         let files = run(&engine, Filesystem::create(&engine, "home", layout, &[], now)).unwrap();
         let root = InodeRef::from(&run(&engine, files.attributes(ROOT)).unwrap());
         let server = Server::new(9);
-        let served = Self { engine, files: Arc::new(files), server, root };
+        let watcher = Arc::default();
+        let served = Self { engine, files: Arc::new(files), server, root, watcher };
         served.server.shares.set(served.share("/tank/home", root, rules));
         served
     }
@@ -101,6 +104,7 @@ impl Served {
             is_sync: true,
             verifier: [3; 8],
             statistics: Arc::default(),
+            watcher: Arc::clone(&self.watcher),
         }
     }
 
@@ -188,6 +192,23 @@ impl User<'_> {
             |body, results| {
                 assert!(matches!(body, ReplyBody::Accepted { .. }), "{body:?}");
                 check(Results::decode(procedure, results).unwrap())
+            },
+        )
+    }
+
+    /// Calls SETACL. Returns true if it succeeded.
+    pub(crate) fn set_acl(&self, file: &[u8], acls: &nfsacl::Secattr) -> bool {
+        let object = Opaque::new(file).unwrap();
+        let args = nfsacl::Args::Setacl(nfsacl::SetaclArgs { object, acls: acls.clone() });
+        let procedure = nfsacl::Procedure::Setacl;
+        let xid = self.xid.fetch_add(1, Ordering::Relaxed);
+        self.send(
+            (nfsacl::PROGRAM, nfsacl::VERSION, procedure.number()),
+            xid,
+            |out| args.encode(out),
+            |_, results| match nfsacl::Results::decode(procedure, results).unwrap() {
+                nfsacl::Results::Setacl(result) => result.is_ok(),
+                other => panic!("{other:?}"),
             },
         )
     }

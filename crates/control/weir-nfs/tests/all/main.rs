@@ -4,4 +4,6 @@
 
 mod calls;
 mod common;
+mod connections;
 mod shares;
+mod watchers;

@@ -103,8 +103,12 @@ impl Manager {
         .await?;
         let options = MountOptions { name: full.to_owned(), directory: at.into(), read_only };
         let open = self.open_filesystem(full, &engine, &volume).await?;
-        let files = Arc::clone(&open.files);
-        let start = move || weir_fuse::Mount::start(files, (engine, volume), options);
+        let of_thread = Arc::clone(&open);
+        let start = move || {
+            let files = Arc::clone(&of_thread.files);
+            let connect = |caches: &_| of_thread.connect_mount(caches);
+            weir_fuse::Mount::start(files, (engine, volume), options, connect)
+        };
         let started = tokio::task::spawn_blocking(start).await;
         let started = started.map_err(|error| internal("the mount failed", &error))?;
         let mount = started.map_err(|error| mount_error(full, at, &error))?;

@@ -92,6 +92,7 @@ impl Manager {
             // a rollback discarded them.
             verifier: open.opening.to_le_bytes(),
             statistics,
+            watcher: Arc::clone(&open.watcher),
         };
         self.nfs.offer(&known.name, Arc::clone(&open), share);
         Ok(known)

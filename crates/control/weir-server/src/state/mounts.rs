@@ -24,8 +24,8 @@ use crate::answer::errors::internal;
 use crate::answer::names::Of;
 use crate::state::open_filesystems::{OpenFilesystem, still_ending};
 
-/// Maximum number of mounts of one server. Each mount has a worker thread, a thread of the session,
-/// and a thread more than the machine has cores.
+/// Maximum number of mounts of one server. Each mount has a worker thread, a notifier thread, a
+/// thread of the session, and a thread more than the machine has cores.
 pub(crate) const MOUNTS_MAX: usize = 64;
 
 /// Time within which a mount must answer a call or unmount. A call returns within 5 s.

@@ -19,7 +19,9 @@ use tokio::sync::{mpsc, oneshot};
 use weir_api::ApiError;
 use weir_base::{DatasetId, ErrorKind};
 use weir_dataset::{Engine, Volume};
-use weir_fs::{Filesystem, FsError};
+use weir_fs::{Changed, Filesystem, FsError};
+use weir_fuse::KernelCaches;
+use weir_nfs::{Watcher, WatcherSlot};
 
 use crate::answer::names::{Of, guid};
 
@@ -38,13 +40,31 @@ type Key = (u64, DatasetId);
 /// them drops it.
 pub(crate) struct OpenFilesystem {
     pub(crate) files: Arc<Filesystem>,
+    /// Watcher of the changes by clients of the shares: the mount, if there is one.
+    pub(crate) watcher: Arc<WatcherSlot>,
     /// Random number of this opening.
     pub(crate) opening: u64,
     /// Jobs for the filesystem's own thread, which ends the filesystem when the queue is closed.
     jobs: mpsc::UnboundedSender<Job>,
 }
 
+/// Drops the changes by NFS clients from the caches of the kernel above a mount.
+struct MountWatcher(KernelCaches);
+
+impl Watcher for MountWatcher {
+    fn changed(&self, changed: Changed) -> LocalBoxFuture<'static, ()> {
+        let caches = self.0.clone();
+        Box::pin(async move { caches.invalidate(changed).await })
+    }
+}
+
 impl OpenFilesystem {
+    /// Connects a mount with the shares. The caches of an ended mount need no disconnection: they
+    /// return at once.
+    pub(crate) fn connect_mount(&self, caches: &KernelCaches) {
+        self.watcher.set(Some(Arc::new(MountWatcher(caches.clone()))));
+    }
+
     /// Runs an operation on the filesystem's own thread, also if the caller stops waiting.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -108,7 +128,8 @@ impl OpenFilesystems {
             Ok(files) => files,
             Err(error) => return Ok(Err(error)),
         };
-        let open = Arc::new(OpenFilesystem { files, opening: guid().0, jobs });
+        let open =
+            Arc::new(OpenFilesystem { files, watcher: Arc::default(), opening: guid().0, jobs });
         let entry = Entry { open: Arc::downgrade(&open), engine: Arc::clone(engine) };
         drop(self.0.lock().insert(key, entry));
         Ok(Ok(open))

@@ -152,6 +152,34 @@ impl Filesystem {
         Ok(Attributes::of(number, locked.inode()?.1))
     }
 
+    /// Appends to a file: writes at its end, as [`Self::write`]. No other change of the file comes
+    /// between the end and the write.
+    ///
+    /// # Durability
+    /// As [`Self::write`].
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    #[boxed(?Send)]
+    pub async fn append(
+        &self,
+        number: ObjectId,
+        data: &[u8],
+        clears_set_id: bool,
+    ) -> Result<Attributes, FsError> {
+        if data.len() > WRITE_BYTES_MAX {
+            return Err(FsError::Invalid("one write has at most 1 MiB"));
+        }
+        let mut locked = self.lock(number).await?;
+        let inode = locked.inode()?.1;
+        check_file(inode)?;
+        let end = inode.size;
+        if !data.is_empty() {
+            self.write_locked(&mut locked, end, data, clears_set_id).await?;
+        }
+        Ok(Attributes::of(number, locked.inode()?.1))
+    }
+
     /// Writes to a locked file, as [`Self::write`]. `data` has at least one byte.
     pub(crate) async fn write_locked(
         &self,

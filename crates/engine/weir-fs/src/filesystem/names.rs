@@ -141,10 +141,11 @@ impl Filesystem {
         name: &[u8],
         is_directory: bool,
     ) -> Result<(), FsError> {
-        self.remove_for(&Call::TRUSTED, directory, name, is_directory).await
+        self.remove_for(&Call::TRUSTED, directory, name, is_directory).await.map(drop)
     }
 
-    /// Does the same as [`Self::remove`], with the checks of a call.
+    /// Does the same as [`Self::remove`], with the checks of a call. Returns the inode that lost
+    /// the name.
     #[boxed(?Send)]
     pub(crate) async fn remove_for(
         &self,
@@ -152,7 +153,7 @@ impl Filesystem {
         directory: ObjectId,
         name: &[u8],
         is_directory: bool,
-    ) -> Result<(), FsError> {
+    ) -> Result<ObjectId, FsError> {
         check_name(name)?;
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
@@ -182,7 +183,7 @@ impl Filesystem {
         self.commit(&mut draft, change, &mut [&mut parent, &mut locked]).await?;
         call.note_changed(directory, parent.inode()?.1);
         self.note_freed(&mut numbers, &draft, fate);
-        Ok(())
+        Ok(number)
     }
 
     /// Renames an inode. If the new name exists and `mode` is [`RenameMode::Replace`], the inode
@@ -203,10 +204,11 @@ impl Filesystem {
         (to, new_name): (ObjectId, &[u8]),
         mode: RenameMode,
     ) -> Result<(), FsError> {
-        self.rename_for(&Call::TRUSTED, (from, old_name), (to, new_name), mode).await
+        self.rename_for(&Call::TRUSTED, (from, old_name), (to, new_name), mode).await.map(drop)
     }
 
-    /// Does the same as [`Self::rename`], with the checks of a call.
+    /// Does the same as [`Self::rename`], with the checks of a call. Returns the renamed inode, and
+    /// the inode that had the new name; `None` if nothing happened.
     #[boxed(?Send)]
     pub(crate) async fn rename_for(
         &self,
@@ -214,7 +216,7 @@ impl Filesystem {
         (from, old_name): (ObjectId, &[u8]),
         (to, new_name): (ObjectId, &[u8]),
         mode: RenameMode,
-    ) -> Result<(), FsError> {
+    ) -> Result<Option<(ObjectId, Option<ObjectId>)>, FsError> {
         check_name(old_name)?;
         check_name(new_name)?;
         let _renames = if from == to { None } else { Some(self.renames.lock().await) };
@@ -245,7 +247,7 @@ impl Filesystem {
             (RenameMode::Keep, Some(_)) => return Err(FsError::Exists),
             (RenameMode::Exchange, None) => return Err(FsError::NotFound),
             // Two names of one inode: POSIX demands that nothing happens.
-            (_, Some(target)) if target == moved => return Ok(()),
+            (_, Some(target)) if target == moved => return Ok(None),
             _ => {}
         }
         self.refuse_cycles((from, &source), (to, &found), mode).await?;
@@ -284,7 +286,7 @@ impl Filesystem {
             call.note_changed(directory.number(), directory.inode()?.1);
         }
         self.note_freed(&mut numbers, &draft, replaced.map_or(Fate::Named, |(_, fate)| fate));
-        Ok(())
+        Ok(Some((moved, target)))
     }
 
     /// Updates the allocation of numbers after a change. Wakes the background task if necessary.

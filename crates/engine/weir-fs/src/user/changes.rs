@@ -18,7 +18,7 @@ use crate::filesystem::state::Filesystem;
 use crate::filesystem::xattrs::XattrMode;
 use crate::rights::{Access, Credentials};
 use crate::user::call::Call;
-use crate::user::types::{BeforeAfter, Created, InodeRef, Looked, Renamed};
+use crate::user::types::{BeforeAfter, Created, InodeRef, Looked, Removed, Renamed};
 
 impl Filesystem {
     /// Writes to a file, as [`Self::write`].
@@ -167,7 +167,7 @@ impl Filesystem {
         Ok(Created { inode, directory: call.changed(directory.number) })
     }
 
-    /// Removes a name, as [`Self::remove`]. Returns the attributes of the directory.
+    /// Removes a name, as [`Self::remove`].
     ///
     /// # Durability
     /// As [`Self::remove`].
@@ -180,11 +180,11 @@ impl Filesystem {
         user: &Credentials<'_>,
         (directory, name): (InodeRef, &[u8]),
         is_directory: bool,
-    ) -> Result<BeforeAfter, FsError> {
+    ) -> Result<Removed, FsError> {
         let named = [directory];
         let call = Call::new(user, &named);
-        self.remove_for(&call, directory.number, name, is_directory).await?;
-        Ok(call.changed(directory.number))
+        let inode = self.remove_for(&call, directory.number, name, is_directory).await?;
+        Ok(Removed { inode, directory: call.changed(directory.number) })
     }
 
     /// Renames an inode, as [`Self::rename`] with [`RenameMode::Replace`].
@@ -204,8 +204,8 @@ impl Filesystem {
         let named = [from, to];
         let call = Call::new(user, &named);
         let (old, new) = ((from.number, old_name), (to.number, new_name));
-        self.rename_for(&call, old, new, RenameMode::Replace).await?;
-        Ok(Renamed { from: call.changed(from.number), to: call.changed(to.number) })
+        let inodes = self.rename_for(&call, old, new, RenameMode::Replace).await?;
+        Ok(Renamed { inodes, from: call.changed(from.number), to: call.changed(to.number) })
     }
 
     /// Sets or removes the access ACL or the default ACL of an inode, in the layout of Linux

@@ -5,4 +5,4 @@ mod changes;
 mod reads;
 mod types;
 
-pub use types::{Allowed, BeforeAfter, Created, InodeRef, Listed, Looked, Renamed};
+pub use types::{Allowed, BeforeAfter, Created, InodeRef, Listed, Looked, Removed, Renamed};

@@ -50,9 +50,21 @@ pub struct Created {
     pub directory: BeforeAfter,
 }
 
+/// Result of the removal of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The inode that lost the name.
+    pub inode: ObjectId,
+    /// The directory.
+    pub directory: BeforeAfter,
+}
+
 /// Result of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Renamed {
+    /// The renamed inode, and the inode that lost the new name. `None` if both names were names of
+    /// one inode, because the rename then changes nothing.
+    pub inodes: Option<(ObjectId, Option<ObjectId>)>,
     /// The directory of the old name.
     pub from: BeforeAfter,
     /// The directory of the new name; the same as `from` for a rename within a directory.

@@ -220,6 +220,20 @@ fn operations_on_the_wrong_type_are_refused() {
 }
 
 #[test]
+fn append_writes_at_the_end_of_the_file() {
+    let pool = Pool::new(DISK_BYTES);
+    let file = create(&pool, ROOT, "f", &FILE);
+    pool.run(pool.files.write(file, 2, b"one", false)).unwrap();
+    let appended = pool.run(pool.files.append(file, b"two", false)).unwrap();
+    assert_eq!(appended.size, 8);
+    assert_eq!(pool.run(pool.files.append(file, b"", false)).unwrap(), appended);
+    assert_eq!(pool.run(pool.files.read(file, 0, 99)).unwrap(), b"\0\0onetwo");
+    assert!(matches!(pool.run(pool.files.append(ROOT, b"", false)), Err(FsError::IsDirectory)));
+    let long = vec![1; (1 << 20) + 1];
+    assert!(matches!(pool.run(pool.files.append(file, &long, false)), Err(FsError::Invalid(_))));
+}
+
+#[test]
 fn full_filesystem_can_remove_files() {
     let pool = Pool::new(64 << 20);
     let mut numbers = fastrand::Rng::with_seed(3);

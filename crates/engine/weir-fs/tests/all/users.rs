@@ -87,13 +87,18 @@ fn results_have_the_attributes_of_a_directory_before_and_after_the_change() {
     assert!(renamed.from.after.change > from.change && renamed.to.after.change > to.change);
     let renamed = pool.run(files.rename_by(&OWNER, (two, b"g"), (two, b"h"))).unwrap();
     assert_eq!(renamed.from, renamed.to);
+    assert_eq!(renamed.inodes, Some((inode.number, None)));
     // Two names of one inode: the rename does nothing.
     pool.run(files.link_by(&OWNER, inode, (two, b"i"))).unwrap();
     let renamed = pool.run(files.rename_by(&OWNER, (two, b"h"), (two, b"i"))).unwrap();
-    assert_eq!(renamed.from.before, renamed.from.after);
+    assert_eq!((renamed.inodes, renamed.from.before), (None, renamed.from.after));
     let removed = pool.run(files.remove_by(&OWNER, (two, b"i"), false)).unwrap();
-    assert_eq!(removed.before, renamed.from.after);
-    assert_eq!(removed.after, attributes(&pool, two));
+    assert_eq!(removed.directory.before, renamed.from.after);
+    assert_eq!(removed.inode, inode.number);
+    assert_eq!(removed.directory.after, attributes(&pool, two));
+    let other = pool.run(files.create_for(&OWNER, two, (b"o", &FILE))).unwrap().inode.number;
+    let renamed = pool.run(files.rename_by(&OWNER, (two, b"h"), (two, b"o"))).unwrap();
+    assert_eq!(renamed.inodes, Some((inode.number, Some(other))), "`o` was replaced");
     let written = pool.run(files.write_for(&OWNER, inode, (0, b"data"))).unwrap();
     assert_eq!((written.before.size, written.after.size), (0, 4));
     let nothing = pool.run(files.write_for(&OWNER, inode, (0, b""))).unwrap();

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - at most [`CONNECTIONS_MAX`] connections exist; connections that are being closed do not count;
-//! - a peer has at most [`PEER_CONNECTIONS_MAX`] connections, so that other peers can connect;
+//! - a peer has at most the number of connections that the protocol allows
+//!   (`Protocol::PEER_CONNECTIONS_MAX`), so that other peers can connect;
 //! - a connection with a running or recent request is never evicted.
 
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::limits::{CONNECTIONS_MAX, IDLE_LIMIT, PEER_CONNECTIONS_MAX, UNUSED_LIMIT};
+use crate::limits::{CONNECTIONS_MAX, IDLE_LIMIT, UNUSED_LIMIT};
 
 /// Peer to which the connection limits apply. Connections with equal keys count together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -168,11 +169,11 @@ pub(crate) struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Admits a connection from `peer`, and assigns the connection to the worker that `choose`
-    /// returns.
+    /// Admits a connection from `peer`, which may have `peer_max` connections, and assigns the
+    /// connection to the worker that `choose` returns.
     pub(crate) fn admit(
         &self,
-        peer: PeerKey,
+        (peer, peer_max): (PeerKey, usize),
         may_idle_out: bool,
         choose: impl FnOnce() -> usize,
     ) -> Admission {
@@ -183,7 +184,7 @@ impl ConnectionTable {
             *counts.entry(place.peer).or_default() += 1;
             total += 1;
         }
-        let of_peer = counts.get(&peer).is_some_and(|count| *count >= PEER_CONNECTIONS_MAX);
+        let of_peer = counts.get(&peer).is_some_and(|count| *count >= peer_max);
         let leaves = if of_peer || total >= CONNECTIONS_MAX {
             let candidates = all.iter().filter(|place| {
                 let is_here = !place.is_leaving.load(Ordering::Relaxed);
@@ -196,7 +197,7 @@ impl ConnectionTable {
             });
             let first = ranked.min_by_key(|(rank, idle, _)| (*rank, *idle));
             let Some((.., place)) = first else {
-                let limit = if of_peer { PEER_CONNECTIONS_MAX } else { CONNECTIONS_MAX };
+                let limit = if of_peer { peer_max } else { CONNECTIONS_MAX };
                 return Admission::Full { of_peer, limit };
             };
             place.is_leaving.store(true, Ordering::Relaxed);
@@ -221,13 +222,14 @@ impl ConnectionTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::PEER_CONNECTIONS_MAX;
 
     fn peer(last: u8) -> PeerKey {
         PeerKey::of(IpAddr::from([10, 0, 0, last]))
     }
 
     fn admit(places: &ConnectionTable, from: PeerKey) -> Option<(Arc<Place>, Option<Arc<Place>>)> {
-        match places.admit(from, true, || 0) {
+        match places.admit((from, PEER_CONNECTIONS_MAX), true, || 0) {
             Admission::Place(place, leaves) => Some((place, leaves)),
             Admission::Full { .. } => None,
         }
@@ -290,7 +292,8 @@ mod tests {
     fn idle_sessions_are_kept_if_the_protocol_requires_it() {
         let places = ConnectionTable::default();
         for n in 0..CONNECTIONS_MAX {
-            let Admission::Place(place, None) = places.admit(peer((n % 2) as u8), false, || 0)
+            let Admission::Place(place, None) =
+                places.admit((peer((n % 2) as u8), PEER_CONNECTIONS_MAX), false, || 0)
             else {
                 panic!("place {n}")
             };
@@ -298,7 +301,10 @@ mod tests {
             let aged = age(&place, IDLE_LIMIT * 2);
             *places.all.lock().last_mut().expect("just added") = aged;
         }
-        assert!(matches!(places.admit(peer(9), false, || 0), Admission::Full { .. }));
+        assert!(matches!(
+            places.admit((peer(9), PEER_CONNECTIONS_MAX), false, || 0),
+            Admission::Full { .. }
+        ));
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub(crate) struct Acceptor<T> {
     ways: Arc<[WorkerHandle<T>]>,
     balancer: Option<Balancer>,
     idle_gives_way: bool,
+    peer_connections_max: usize,
     table: Arc<ConnectionTable>,
     /// Log rate limiter for refused connections, by reason.
     refusals: LogLimiter<&'static str>,
@@ -52,13 +53,23 @@ impl<T> Acceptor<T> {
         listeners: Vec<Listener>,
         stop: UnixStream,
         ways: Arc<[WorkerHandle<T>]>,
-        (moves, idle_gives_way): (bool, bool),
+        (moves, idle_gives_way, peer_connections_max): (bool, bool, usize),
         table: Arc<ConnectionTable>,
     ) -> Self {
         let loads = ways.iter().map(|(_, load)| Arc::clone(load));
         let balancer = moves.then(|| Balancer::new(loads));
         let refusals = LogLimiter::new(LINES_INTERVAL);
-        Self { name, listeners, stop, ways, balancer, idle_gives_way, table, refusals }
+        Self {
+            name,
+            listeners,
+            stop,
+            ways,
+            balancer,
+            idle_gives_way,
+            peer_connections_max,
+            table,
+            refusals,
+        }
     }
 
     pub(crate) fn run(mut self) {
@@ -137,7 +148,8 @@ impl<T> Acceptor<T> {
             let ways = self.ways.iter().enumerate();
             ways.min_by_key(|(_, way)| connections(way)).map_or(0, |(worker, _)| worker)
         };
-        match self.table.admit(peer.key, self.idle_gives_way, fewest) {
+        let of_peer = (peer.key, self.peer_connections_max);
+        match self.table.admit(of_peer, self.idle_gives_way, fewest) {
             Admission::Place(place, leaves) => {
                 if let Some(leaves) = leaves
                     && let Some((sender, _)) = self.ways.get(leaves.worker())

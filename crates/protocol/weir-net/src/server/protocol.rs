@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::io::socket::{Socket, Watch};
+use crate::limits::PEER_CONNECTIONS_MAX;
 use crate::listen::listener::Peer;
 
 /// Block protocol that the server threads run.
@@ -24,6 +25,9 @@ pub trait Protocol: Send + Sync + 'static {
     /// True if, while no slot is free, a new connection can evict a session that has long been
     /// idle. The clients of the protocol must then be able to reconnect.
     const IDLE_GIVES_WAY: bool;
+
+    /// Maximum number of connections of one server from one address or one local user.
+    const PEER_CONNECTIONS_MAX: usize = PEER_CONNECTIONS_MAX;
 
     /// Short name in lower case for thread names and log lines.
     fn name(&self) -> &'static str;

@@ -51,7 +51,7 @@ pub fn serve<P: Protocol>(
         senders.into_iter().map(|sender| (sender, Arc::default())).collect();
     let drops = Arc::new(LogLimiter::new(LINES_INTERVAL));
     let state = ServerState { table: Arc::default(), drops };
-    let traits = (P::MOVES, P::IDLE_GIVES_WAY);
+    let traits = (P::MOVES, P::IDLE_GIVES_WAY, P::PEER_CONNECTIONS_MAX);
     let acceptor =
         Acceptor::new(name, listeners, stop, Arc::clone(&ways), traits, Arc::clone(&state.table));
     let thread = std::thread::Builder::new().name(format!("{name}-accept"));
