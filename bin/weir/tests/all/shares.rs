@@ -137,6 +137,10 @@ fn share_and_mount_show_the_same_files() {
         assert_eq!(String::from_utf8_lossy(&served.read("/tank/home/from-mount").stdout), "mount");
         assert!(served.write("/tank/home/from-nfs", "nfs").status.success());
         assert_eq!(fs::read(home.at("from-nfs")).unwrap(), b"nfs");
+        // The kernel of the mount has cached the file, its size and its directory.
+        assert!(served.write("/tank/home/from-nfs", "a longer text").status.success());
+        assert_eq!(fs::metadata(home.at("from-nfs")).unwrap().len(), 13);
+        assert_eq!(fs::read(home.at("from-nfs")).unwrap(), b"a longer text");
         served.server.weir("filesystem quota tank/home --user 7 1MiB").ok();
         served.server.weir("unmount tank/home").ok();
         assert_eq!(served.names("/tank/home"), ["from-mount", "from-nfs"]);
@@ -144,7 +148,7 @@ fn share_and_mount_show_the_same_files() {
         assert!(quota.contains("1048576"), "{quota}");
         served.server.weir("share delete tank/home").ok();
         served.server.weir("mount tank/home").ok();
-        assert_eq!(fs::read(home.at("from-nfs")).unwrap(), b"nfs");
+        assert_eq!(fs::read(home.at("from-nfs")).unwrap(), b"a longer text");
         served.server.weir("unmount tank/home").ok();
     });
 }
@@ -219,6 +223,24 @@ fn calls_that_would_pull_a_filesystem_from_under_its_clients_are_refused() {
     assert!(!served.list("/tank/home").status.success());
     server.weir("filesystem destroy tank/users -r --yes").ok();
     server.weir("pool export tank").ok();
+}
+
+#[test]
+fn shares_and_their_rules_are_limited() {
+    let served = Served::new();
+    let server = &served.server;
+    for number in 0..64 {
+        server.weir(&format!("share create nfs tank/home --name s{number}")).ok();
+    }
+    server.weir("share create nfs tank/home").fails(code::NO_SPACE, &["64 shares"]);
+    server.weir("share delete s7").ok();
+    let rules: Vec<String> = (0..=255).map(|number| format!("10.0.0.{number}")).collect();
+    let mut words = vec!["share", "create", "nfs", "tank/home"];
+    words.extend(rules.iter().flat_map(|rule| ["--allow", rule]));
+    server.weir_words(&words).ok();
+    server.weir("share allow tank/home 10.0.1.0").fails(code::NO_SPACE, &["256 rules"]);
+    words.extend(["--name", "other", "--allow", "10.0.1.0"]);
+    server.weir_words(&words).fails(code::INVALID, &["256 rules"]);
 }
 
 #[test]

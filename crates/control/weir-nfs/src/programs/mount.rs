@@ -205,3 +205,24 @@ impl Texts {
         List(self.exports.iter().filter_map(export).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_of_mounts_forgets_the_oldest() {
+        let mounts = Mounts::default();
+        let client = |number: usize| IpAddr::from((number as u128).to_be_bytes());
+        for number in 0..=MOUNTS_MAX {
+            mounts.add(client(number), b"/tank/home");
+            mounts.add(client(number), b"/tank/home");
+        }
+        let entries = mounts.entries();
+        assert_eq!(entries.len(), MOUNTS_MAX);
+        assert_eq!(entries.first().unwrap().0, client(1));
+        mounts.remove(client(1), Some(b"/tank/other"));
+        mounts.remove(client(2), None);
+        assert_eq!(mounts.entries().len(), MOUNTS_MAX - 1);
+    }
+}
