@@ -164,6 +164,15 @@ impl State {
         }
     }
 
+    /// Removes a call that has no reply to remember, also from its connection. Otherwise this
+    /// connection would later evict the reply of a repetition on another connection.
+    fn abandon(&mut self, id: u64, place: (IpAddr, CallKey)) -> Option<Entry> {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.keys.retain(|key| *key != place.1);
+        }
+        self.entries.remove(&place)
+    }
+
     /// Adds a call to its connection, which forgets its oldest reply.
     fn remember(&mut self, id: u64, key: CallKey) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -227,18 +236,14 @@ impl Running {
         self.is_finished = true;
         let mut state = self.state.lock();
         let reply = Reply::from(reply);
-        let entry = if reply.len() > REPLY_BYTES_MAX {
-            state.entries.remove(&self.place)
+        // A closed connection that is forgotten already keeps no entry, because nothing would
+        // remove it.
+        let is_kept =
+            reply.len() <= REPLY_BYTES_MAX && state.remembers(self.connection, &self.place.1);
+        let entry = if is_kept {
+            state.entries.insert(self.place, Entry::Done(Arc::clone(&reply)))
         } else {
-            // A closed connection that is forgotten already keeps no entry, because nothing would
-            // remove it.
-            let is_kept = state.remembers(self.connection, &self.place.1);
-            let done = Entry::Done(Arc::clone(&reply));
-            if is_kept {
-                state.entries.insert(self.place, done)
-            } else {
-                state.entries.remove(&self.place)
-            }
+            state.abandon(self.connection, self.place)
         };
         drop(state);
         if let Some(Entry::Running(waiters)) = entry {
@@ -252,7 +257,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         if !self.is_finished {
             // Dropping the senders ends the wait of the repetitions.
-            self.state.lock().entries.remove(&self.place);
+            self.state.lock().abandon(self.connection, self.place);
         }
     }
 }
@@ -367,6 +372,22 @@ mod tests {
         let mut context = Context::from_waker(Waker::noop());
         assert!(matches!(waiting.as_mut().poll(&mut context), Poll::Ready(None)));
         run(&connection, key(&connection, 1)).finish(b"done");
+    }
+
+    #[test]
+    fn call_without_a_reply_evicts_no_reply_of_its_repetition() {
+        let cache = Duplicates::new(7);
+        let (one, two) = (cache.connect(ONE, Instant::now()), cache.connect(ONE, Instant::now()));
+        drop(run(&one, key(&one, 1)));
+        run(&one, key(&one, 2)).finish(&[0; REPLY_BYTES_MAX + 1]);
+        run(&two, key(&two, 1)).finish(b"done");
+        run(&two, key(&two, 2)).finish(b"done");
+        for xid in 1_000..1_000 + 2 * REPLIES_OF_CONNECTION_MAX as u32 {
+            run(&one, key(&one, xid)).finish(b"busy");
+        }
+        for xid in [1, 2] {
+            assert_eq!(repeated(&two, key(&two, xid)).as_deref(), Some(&b"done"[..]), "{xid}");
+        }
     }
 
     #[test]

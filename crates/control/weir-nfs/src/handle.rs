@@ -124,9 +124,9 @@ impl Handle {
     /// Length of an encoded handle; NFSv3 allows 64 bytes.
     pub const BYTES: usize = BODY_BYTES + 8;
 
-    /// Share of an encoded handle, which has the key that checks the handle. `None` if the handle
-    /// has another form.
-    pub(crate) fn share_of(bytes: &[u8]) -> Option<ShareId> {
+    /// Reads the share of an encoded handle without a key. The caller then checks the handle with
+    /// the key of this share. `None` if the handle has another length or version.
+    pub fn share_of(bytes: &[u8]) -> Option<ShareId> {
         let (head, rest) = bytes.split_first_chunk::<4>()?;
         let (share, _) = rest.split_first_chunk::<8>()?;
         let is_ours = bytes.len() == Self::BYTES && *head == [VERSION, 0, 0, 0];

@@ -38,7 +38,9 @@ mod watchdog;
 pub mod zstd_block;
 
 pub use files::{acl, directory, file_record, inode, xattr_list};
-pub use nfs::{mount_call, nfs_client, nfs3_call, nfs3_reply, nfsacl_call, rpc_record};
+pub use nfs::{
+    mount_call, nfs_client, nfs_handle, nfs3_call, nfs3_reply, nfsacl_call, rpc_record, share_rules,
+};
 pub use search::{Failure, Plan, Tried, search};
 pub use watchdog::Watchdog;
 
@@ -100,6 +102,8 @@ pub const TARGETS: &[Target] = &[
     target!(nfs_client),
     target!(mount_call),
     target!(nfsacl_call),
+    target!(nfs_handle),
+    target!(share_rules),
     target!(iscsi_pdu),
     target!(iscsi_login),
     target!(iscsi_session),

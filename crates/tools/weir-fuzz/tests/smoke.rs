@@ -45,7 +45,7 @@ smoke! {
     label uberblock log_batch node slot dataset_record summary references remap zstd_block stream
     inode directory file_record acl xattr_list
     nbd_negotiate nbd_request
-    rpc_record nfs3_call nfs3_reply nfs_client mount_call nfsacl_call
+    rpc_record nfs3_call nfs3_reply nfs_client mount_call nfsacl_call nfs_handle share_rules
     iscsi_pdu iscsi_login iscsi_session iscsi_initiator scsi_command
     forged
 }

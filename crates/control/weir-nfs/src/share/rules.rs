@@ -126,11 +126,13 @@ impl Rule {
 }
 
 impl Clients {
-    /// Length of the prefix; `None` if an address is not one of the clients.
-    fn matching_bits(self, address: IpAddr) -> Option<u8> {
+    /// Precision with which the rule names an address: 0 for `*`, the length of the prefix plus 1
+    /// for a network. So `0.0.0.0/0` is more precise than `*`. `None` if the address is not one of
+    /// the clients.
+    fn precision(self, address: IpAddr) -> Option<u8> {
         match self {
             Self::All => Some(0),
-            Self::Network(network) => network.contains(address).then(|| network.bits()),
+            Self::Network(network) => network.contains(address).then(|| network.bits() + 1),
         }
     }
 }
@@ -259,8 +261,8 @@ impl Rules {
         self.0.iter()
     }
 
-    /// Rights of a client, by the rule with the longest prefix. `None` if no rule names the
-    /// client.
+    /// Rights of a client, by the rule with the longest prefix; `*` is shorter than each prefix.
+    /// `None` if no rule names the client.
     pub fn rights(&self, address: IpAddr) -> Option<Rights> {
         self.rule(address).map(|rule| rule.rights)
     }
@@ -273,8 +275,8 @@ impl Rules {
     fn rule(&self, address: IpAddr) -> Option<&Rule> {
         let address = address.to_canonical();
         let matching =
-            self.0.iter().filter_map(|rule| Some((rule.clients.matching_bits(address)?, rule)));
-        matching.max_by_key(|(bits, _)| *bits).map(|(_, rule)| rule)
+            self.0.iter().filter_map(|rule| Some((rule.clients.precision(address)?, rule)));
+        matching.max_by_key(|(precision, _)| *precision).map(|(_, rule)| rule)
     }
 }
 
@@ -324,6 +326,16 @@ mod tests {
         assert_eq!(of("10.1.0.1"), (false, true));
         assert_eq!(of("10.1.0.7"), (true, false));
         assert_eq!(of("::ffff:10.1.0.7"), (true, false), "IPv4 over an IPv6 socket");
+    }
+
+    #[test]
+    fn network_of_a_whole_family_precedes_the_rule_for_all_clients() {
+        for texts in [["0.0.0.0/0:ro", "*:rw"], ["*:rw", "0.0.0.0/0:ro"]] {
+            let rules = rules(&texts);
+            let writes = |text| rules.rights(address(text)).map(|rights| rights.writes);
+            assert_eq!(writes("10.0.0.1"), Some(false), "{texts:?}");
+            assert_eq!(writes("fd00::1"), Some(true), "{texts:?}");
+        }
     }
 
     #[test]

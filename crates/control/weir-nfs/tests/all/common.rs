@@ -143,14 +143,13 @@ impl Served {
 }
 
 impl User<'_> {
-    /// Sends a call with its own xid. `decode` gets the results.
-    fn send<T>(
+    /// Record of a call, without marks.
+    pub(crate) fn record(
         &self,
         (program, version, procedure): (u32, u32, u32),
         xid: u32,
         arguments: impl Fn(&mut Encoder<'_>),
-        decode: impl FnOnce(&ReplyBody<'_>, &mut weir_oncrpc::Decoder<'_>) -> T,
-    ) -> T {
+    ) -> Vec<u8> {
         let body = Opaque::new(&self.credential).unwrap();
         let credential = OpaqueAuth { flavor: flavor::AUTH_SYS, body };
         let verifier = OpaqueAuth::NONE;
@@ -159,9 +158,21 @@ impl User<'_> {
         let mut encoder = Encoder::new(&mut record);
         call.encode(&mut encoder);
         arguments(&mut encoder);
+        record.filled().to_vec()
+    }
+
+    /// Sends a call with its own xid. `decode` gets the results.
+    fn send<T>(
+        &self,
+        number: (u32, u32, u32),
+        xid: u32,
+        arguments: impl Fn(&mut Encoder<'_>),
+        decode: impl FnOnce(&ReplyBody<'_>, &mut weir_oncrpc::Decoder<'_>) -> T,
+    ) -> T {
+        let record = self.record(number, xid, arguments);
         let mut out = OutBuf::default();
         let Served { engine, server, .. } = self.served;
-        assert!(run(engine, server.answer(&self.client, record.filled(), &mut out)));
+        assert!(run(engine, server.answer(&self.client, &record, &mut out)));
         let (mark, reply) = out.filled().split_first_chunk::<4>().expect("a reply");
         assert_eq!(u32::from_be_bytes(*mark) as usize, reply.len() | 1 << 31);
         let (reply, mut results) = Reply::decode(reply).unwrap();

@@ -5,5 +5,6 @@
 mod calls;
 mod common;
 mod connections;
+mod replays;
 mod shares;
 mod watchers;
