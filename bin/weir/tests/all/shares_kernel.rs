@@ -6,6 +6,8 @@
 //! - the client is the kernel of a guest ([`crate::common::uml`]); this machine mounts nothing;
 //! - tests wait for conditions, so no result depends on the speed of this machine.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use serde_json::Value;
 use crate::common::network::{Network, SUBNETS};
 use crate::common::uml::Guest;
 use crate::common::{Dirs, GIB, Server, code, eventually};
+use crate::mounts::{Place, on_fuse_within};
 
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -130,12 +133,47 @@ fn programs_of_two_mounts_work_as_on_a_local_disk() {
     server.stop_clean();
 }
 
+// Both kernels cache files: the one of the mount on the server, and the one of the client.
+#[test]
+fn mount_of_the_server_sees_the_changes_of_a_client_at_once() {
+    on_fuse_within(Duration::from_mins(4), || {
+        let (dirs, network) = (Dirs::new(), Network::new());
+        let (server, mut guest) = mounted(&dirs, &network);
+        let home = Place::new(&dirs, "home");
+        server.weir(&format!("mount tank/home {}", home.text())).ok();
+        for round in 0..3 {
+            let (text, longer) = (format!("round {round}"), format!("a longer text {round}"));
+            fs::write(home.at("file"), &text).unwrap();
+            let seen = guest.run(&format!(
+                "cd /mnt/home; cat file; echo {longer} >file; touch new-{round}; mkdir -p dir
+                rm -f old-*; touch old-{round}; chmod 640 dir"
+            ));
+            assert_eq!(seen, text, "a client that opens a file sees the last close");
+            assert_eq!(fs::read_to_string(home.at("file")).unwrap(), format!("{longer}\n"));
+            let mut names: Vec<_> = fs::read_dir(home.at("")).unwrap().map(name).collect();
+            names.sort();
+            assert_eq!(names.len(), 4 + round, "{names:?}");
+            assert!(home.at(&format!("old-{round}")).exists());
+            let mode = fs::metadata(home.at("dir")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o640);
+            fs::set_permissions(home.at("dir"), Permissions::from_mode(0o755)).unwrap();
+        }
+        guest.run("umount /mnt/home");
+        server.weir("unmount tank/home").ok();
+        server.stop_clean();
+    });
+}
+
+fn name(entry: std::io::Result<fs::DirEntry>) -> String {
+    entry.unwrap().file_name().into_string().unwrap()
+}
+
 /// File with the process number of rpcbind; dropping the `Rpcbind` ends the process.
 struct Rpcbind(PathBuf);
 
 impl Drop for Rpcbind {
     fn drop(&mut self) {
-        let pid = std::fs::read_to_string(&self.0).ok().and_then(|text| text.trim().parse().ok());
+        let pid = fs::read_to_string(&self.0).ok().and_then(|text| text.trim().parse().ok());
         if let Some(pid) = pid.and_then(Pid::from_raw) {
             kill_process(pid, Signal::KILL).ok();
         }

@@ -109,7 +109,7 @@ struct Rpcbind {
 
 impl Rpcbind {
     fn connect(socket: &Path) -> Result<Self, RpcbindError> {
-        let stream = UnixStream::connect(socket)?;
+        let stream = uninterrupted(|| UnixStream::connect(socket))?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
         Ok(Self { stream, xid: 0 })
@@ -149,7 +149,7 @@ impl Rpcbind {
                 Framed::Record { record, .. } => return Ok(record.to_vec()),
                 Framed::Need { .. } => {
                     let mut part = [0; 4096];
-                    let read = self.stream.read(&mut part)?;
+                    let read = uninterrupted(|| self.stream.read(&mut part))?;
                     if read == 0 {
                         return Err(RpcbindError::Reply("the record ends early"));
                     }
@@ -186,6 +186,16 @@ impl Rpcbind {
                 Err(RpcbindError::Taken { program, version, address, owner })
             }
             None => Err(RpcbindError::Reply("it refused an entry")),
+        }
+    }
+}
+
+/// Repeats an operation that a signal interrupts.
+fn uninterrupted<T>(mut operation: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match operation() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
     }
 }
