@@ -47,8 +47,15 @@ pub const ENTRIES_MAX: usize = 4096;
 /// forgets the oldest entry.
 pub const MOUNTS_MAX: usize = 4096;
 
-/// Maximum number of clients in the statistics of a share, each with 10 KiB.
-pub const CLIENTS_OF_SHARE_MAX: usize = 256;
+/// Maximum number of clients in the statistics of a share. With [`STATISTICS_BYTES`] for each, and
+/// 64 shares, they take 63 MiB.
+pub const CLIENTS_OF_SHARE_MAX: usize = 200;
+
+/// Memory of the statistics of one client: three histograms of 1.5 KiB.
+pub const STATISTICS_BYTES: usize = 5 << 10;
+
+/// Memory of all remembered replies ([`CLOSED_CONNECTIONS_MAX`]).
+pub const REPLIES_BYTES_MAX: usize = 33 << 20;
 
 /// Maximum length of a record: the data of a WRITE, and its header with credentials and handle.
 pub const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX as usize + (64 << 10);

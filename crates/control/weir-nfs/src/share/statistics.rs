@@ -75,7 +75,7 @@ pub struct ClientFigures {
 
 /// Calls of a share or of one client.
 struct Calls {
-    /// Latencies in microseconds, by class, with one significant digit: 3 KiB for each class.
+    /// Latencies in microseconds, by class, with one significant digit.
     latencies: [Histogram<u32>; 3],
     read_bytes: u64,
     written_bytes: u64,
@@ -175,6 +175,15 @@ impl ShareStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::STATISTICS_BYTES;
+
+    #[test]
+    fn statistics_of_a_client_fit_in_their_memory() {
+        let calls = Calls::default();
+        let counts: usize = calls.latencies.iter().map(Histogram::distinct_values).sum();
+        let bytes = counts * size_of::<u32>() + size_of::<(IpAddr, OfClient)>();
+        assert!(bytes <= STATISTICS_BYTES, "{bytes}");
+    }
 
     fn call(class: CallClass, bytes: u64, micros: u64) -> Completed {
         Completed { class, bytes, latency: Duration::from_micros(micros), has_failed: micros == 7 }

@@ -28,8 +28,7 @@ pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with NFS: 16 KiB for each of 1024 connections, 33 MiB of
-/// remembered replies ([`weir_nfs::limits::CLOSED_CONNECTIONS_MAX`]), and 2.5 MiB of statistics for
-/// each of 30 busy shares.
+/// remembered replies, and 1 MiB of statistics for each of 64 shares.
 pub(crate) const NFS_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of

@@ -22,13 +22,24 @@ use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Rule};
 
 use crate::answer::errors::not_found;
 use crate::answer::names::{Of, pool_of};
+use crate::disks::memory::NFS_BYTES_MAX;
 use crate::state::nfs_shares::rules_of;
 use crate::state::saved_state::KnownShare;
 use crate::state::server::{Manager, refuse_above};
 
 /// Maximum number of shares of one server. Each share keeps a filesystem open, with a thread and
-/// its inodes in memory, and has statistics of up to 2.5 MiB.
+/// its inodes in memory, and has statistics of up to 1 MiB.
 const SHARES_MAX: usize = 64;
+
+/// The statistics of all shares, all remembered replies and the own memory of all connections fit
+/// in the memory of NFS.
+const _: () = {
+    use weir_nfs::limits;
+    let statistics = SHARES_MAX * (limits::CLIENTS_OF_SHARE_MAX + 1) * limits::STATISTICS_BYTES;
+    let connections = weir_net::limits::CONNECTIONS_MAX * limits::OWN_BYTES;
+    let most = statistics + limits::REPLIES_BYTES_MAX + connections;
+    assert!(most as u64 <= NFS_BYTES_MAX, "NFS takes too much memory");
+};
 
 /// Maximum number of rules of one share; the same limit as in a request.
 const RULES_MAX: usize = 256;
