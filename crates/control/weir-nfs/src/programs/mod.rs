@@ -6,5 +6,5 @@ mod outcome;
 mod quota;
 mod server;
 
-pub use mount::Mounts;
+pub use mount::{Mounts, find_directory};
 pub use server::{Client, Server};

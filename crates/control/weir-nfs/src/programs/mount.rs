@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
-use weir_fs::{Credentials, FsError, InodeRef, Looked};
+use weir_fs::{Credentials, Filesystem, FsError, InodeRef, Looked};
 use weir_nfs_wire::mount::{DirPath, Export, MountEntry, MountName, v1, v3};
 use weir_oncrpc::message::{AcceptStat, flavor};
 use weir_oncrpc::{Array, Decoder, Encoder, Failed, List, Opaque};
@@ -144,20 +144,28 @@ async fn mount(
         Ok(_) | Err(Refusal::Auth(_)) => {}
         Err(Refusal::Access) => return Err(v3::Mountstat3::Acces),
     }
-    let inode = walk(&share, rest).await.map_err(|error| mount_status(&error))?;
+    let found = find_directory(&share.files, share.root, rest).await;
+    let inode = found.map_err(|error| mount_status(&error))?;
     let Share { id, key, fsid, .. } = *share;
     Ok(key.encode(&Handle { share: id, fsid, inode, snapshot: 0 }))
 }
 
-/// Finds the directory with a path below the root of a share.
-async fn walk(share: &Share, path: &[u8]) -> Result<InodeRef, FsError> {
-    let mut at = share.root;
-    share.files.attributes_of(at).await?;
+/// Finds the directory with a path below the directory `root`, with the rights of the superuser.
+///
+/// # Errors
+/// `NotFound` also for a path with `.` or `..`; `NotDirectory`; `Stale` if `root` is gone.
+pub async fn find_directory(
+    files: &Filesystem,
+    root: InodeRef,
+    path: &[u8],
+) -> Result<InodeRef, FsError> {
+    let mut at = root;
+    files.attributes_of(at).await?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         if [&b"."[..], b".."].contains(&name) {
             return Err(FsError::NotFound);
         }
-        let Looked { found, .. } = share.files.lookup_for(&WALKER, at, name).await?;
+        let Looked { found, .. } = files.lookup_for(&WALKER, at, name).await?;
         at = InodeRef::from(&found);
         if found.file_type != weir_format::files::FileType::Directory {
             return Err(FsError::NotDirectory);

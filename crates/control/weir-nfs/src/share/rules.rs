@@ -256,6 +256,23 @@ impl Rules {
         Ok(Self(rules))
     }
 
+    /// Adds rules. A rule replaces the rule for the same clients.
+    pub fn allow(&mut self, rules: Self) {
+        for rule in rules.0 {
+            match self.0.iter_mut().find(|old| old.clients == rule.clients) {
+                Some(old) => *old = rule,
+                None => self.0.push(rule),
+            }
+        }
+    }
+
+    /// Removes the rule for the clients of `rule`. Returns false if there is none.
+    pub fn deny(&mut self, rule: &Rule) -> bool {
+        let before = self.0.len();
+        self.0.retain(|old| old.clients != rule.clients);
+        self.0.len() < before
+    }
+
     /// The rules, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter()
@@ -336,6 +353,15 @@ mod tests {
             assert_eq!(writes("10.0.0.1"), Some(false), "{texts:?}");
             assert_eq!(writes("fd00::1"), Some(true), "{texts:?}");
         }
+    }
+
+    #[test]
+    fn allowed_rule_replaces_the_rule_for_the_same_clients() {
+        let mut changed = rules(&["10.0.0.0/8", "*:ro"]);
+        changed.allow(rules(&["10.0.0.0/8:ro", "10.1.0.0/16"]));
+        assert_eq!(changed, rules(&["10.0.0.0/8:ro", "*:ro", "10.1.0.0/16"]));
+        assert!(changed.deny(&"*:rw".parse().unwrap()) && !changed.deny(&"*".parse().unwrap()));
+        assert_eq!(changed, rules(&["10.0.0.0/8:ro", "10.1.0.0/16"]));
     }
 
     #[test]

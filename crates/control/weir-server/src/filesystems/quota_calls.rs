@@ -12,7 +12,7 @@ use weir_api::types::{
     ShowFilesystemUsage,
 };
 use weir_api::{ApiError, Handle};
-use weir_base::{BLOCK_BYTES, ErrorKind};
+use weir_base::BLOCK_BYTES;
 use weir_format::files::{Limits, OwnerId, OwnerKind, Usage};
 use weir_fs::{Filesystem, FsError};
 
@@ -20,7 +20,6 @@ use crate::answer::errors::not_found;
 use crate::answer::names::{Of, pool_of, split};
 use crate::filesystems::filesystem_calls::fs_error;
 use crate::filesystems::mount_calls::refuse_receiving;
-use crate::state::open_filesystems::END_LIMIT;
 use crate::state::server::Manager;
 
 /// Maximum number of owners in one response.
@@ -71,12 +70,7 @@ impl Manager {
         let engine = Arc::clone(&self.pool(pool)?.engine);
         let volume = engine.volume(own).map_err(|_| not_found("filesystem", full))?;
         let open = self.open_filesystem(full, &engine, &volume).await?;
-        let done = tokio::time::timeout(END_LIMIT, open.run(operation)).await;
-        let late = |_| {
-            ApiError::new(ErrorKind::Unavailable, format!("filesystem {full} does not answer"))
-                .with_action("check the disks: weir status")
-        };
-        let done = done.map_err(late)??.map_err(|error| fs_error(full, &error));
+        let done = open.run(full, operation).await?.map_err(|error| fs_error(full, &error));
         drop(open);
         self.wait_for_ends(Of::Dataset(full)).await?;
         done

@@ -12,16 +12,14 @@ use weir_api::ApiError;
 use weir_api::types::EventLevel;
 use weir_base::{DatasetId, ErrorKind};
 use weir_dataset::Engine;
-use weir_format::files::FileType;
-use weir_fs::{Credentials, Filesystem, FsError, InodeRef, Looked, ROOT};
-use weir_nfs::{HandleKey, Share, ShareId};
+use weir_fs::{FsError, InodeRef, ROOT};
+use weir_nfs::{HandleKey, Share, ShareId, find_directory};
 
 use crate::answer::names::{Of, pool_of};
 use crate::filesystems::filesystem_calls::fs_error;
 use crate::filesystems::mount_calls::open_files;
 use crate::record::events::NewEvent;
 use crate::state::nfs_shares::{path_of, rules_of};
-use crate::state::open_filesystems::END_LIMIT;
 use crate::state::saved_state::KnownShare;
 use crate::state::server::Manager;
 
@@ -36,20 +34,6 @@ fn fsid(engine: &Engine, dataset: DatasetId) -> u64 {
     hasher.finish()
 }
 
-/// Finds a directory of a filesystem.
-async fn find_directory(files: &Filesystem, directory: String) -> Result<InodeRef, FsError> {
-    let user = Credentials::SUPERUSER;
-    let mut at = InodeRef::from(&files.attributes(ROOT).await?);
-    for name in directory.split('/').filter(|name| !name.is_empty()) {
-        let Looked { found, .. } = files.lookup_for(&user, at, name.as_bytes()).await?;
-        if found.file_type != FileType::Directory {
-            return Err(FsError::NotDirectory);
-        }
-        at = InodeRef::from(&found);
-    }
-    Ok(at)
-}
-
 impl Manager {
     /// Offers a share to clients. Returns it with its identifier in handles. The caller holds the
     /// lock of the pool.
@@ -61,12 +45,13 @@ impl Manager {
         let volume = open_files(&engine, full)?;
         let open = self.open_filesystem(full, &engine, &volume).await?;
         let directory = known.directory.clone();
-        let find = open.run(move |files| Box::pin(find_directory(files, directory)));
-        let late = |_| {
-            ApiError::new(ErrorKind::Unavailable, format!("filesystem {full} does not answer"))
-                .with_action("check the disks: weir status")
-        };
-        let root = match tokio::time::timeout(END_LIMIT, find).await.map_err(late)?? {
+        let find = open.run(full, move |files| {
+            Box::pin(async move {
+                let root = InodeRef::from(&files.attributes(ROOT).await?);
+                find_directory(files, root, directory.as_bytes()).await
+            })
+        });
+        let root = match find.await? {
             Ok(root) => root,
             Err(FsError::NotFound | FsError::NotDirectory) => {
                 let message = format!("{full} has no directory {}", known.directory);

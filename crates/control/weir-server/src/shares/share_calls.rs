@@ -12,18 +12,18 @@ use std::time::Duration;
 use weir_api::access::Scope;
 use weir_api::calls::lookup;
 use weir_api::types::{
-    CallStatistics, ListShares, Outcome, Removed, Share, ShareAllow, ShareCalls, ShareChange,
-    ShareClient, ShareCreate, ShareDelete, ShareDeny, ShareKey, ShareList, ShareProtocol,
-    ShareStatistics, ShowShare, ShowShareStatistics,
+    CallStatistics, ListShares, Outcome, Removed, SHARE_RULES_MAX, Share, ShareAllow, ShareCalls,
+    ShareChange, ShareClient, ShareCreate, ShareDelete, ShareDeny, ShareKey, ShareList,
+    ShareProtocol, ShareStatistics, ShowShare, ShowShareStatistics,
 };
 use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
-use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Rule};
+use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Rules};
 
 use crate::answer::errors::not_found;
 use crate::answer::names::{Of, pool_of};
 use crate::disks::memory::NFS_BYTES_MAX;
-use crate::state::nfs_shares::rules_of;
+use crate::state::nfs_shares::{rule_of, rules_of, spelled};
 use crate::state::saved_state::KnownShare;
 use crate::state::server::{Manager, refuse_above};
 
@@ -41,23 +41,9 @@ const _: () = {
     assert!(most as u64 <= NFS_BYTES_MAX, "NFS takes too much memory");
 };
 
-/// Maximum number of rules of one share; the same limit as in a request.
-const RULES_MAX: usize = 256;
-
 /// A client without a call for this time does not use a share any more. Linux asks for attributes
 /// of a mount in use at least every minute.
 const CLIENT_IDLE_MAX: Duration = Duration::from_mins(10);
-
-/// Rewrites rules in the form with all options.
-fn spelled(rules: &[String]) -> Result<Vec<String>, ApiError> {
-    Ok(rules_of(rules)?.iter().map(Rule::to_string).collect())
-}
-
-/// The part of a rule that names its clients, in its normal form.
-fn clients_of(rule: &str) -> Result<String, ApiError> {
-    let rules = rules_of(&[rule.to_owned()])?;
-    Ok(rules.iter().map(Rule::clients).collect())
-}
 
 fn shown_class(figures: ClassFigures) -> CallStatistics {
     let [p50_us, p99_us, p999_us] = figures.percentiles.map(|time| time.as_micros() as u64);
@@ -112,7 +98,7 @@ impl Manager {
     fn change_rules(
         &self,
         name: &str,
-        change: impl FnOnce(&mut Vec<String>) -> Result<(), ApiError>,
+        change: impl FnOnce(&mut Rules) -> Result<(), ApiError>,
     ) -> Result<ShareChange, ApiError> {
         // This call waits for no disk, so that clients of an unresponsive pool can be denied.
         let mut state = self.state.lock();
@@ -120,14 +106,14 @@ impl Manager {
         let missing = || not_found("share", name).with_action("weir share list");
         let known = shares.iter_mut().find(|share| share.name == name).ok_or_else(missing)?;
         let before = known.clone();
-        let mut allow = known.allow.clone();
-        change(&mut allow)?;
+        let mut rules = rules_of(&known.allow)?;
+        change(&mut rules)?;
+        let allow = spelled(&rules);
         if allow == before.allow {
             drop(state);
             let share = self.describe_share(&before);
             return Ok(ShareChange { outcome: Outcome::Unchanged, share });
         }
-        let rules = rules_of(&allow)?;
         known.allow = allow;
         let after = known.clone();
         if let Err(error) = state.save() {
@@ -159,7 +145,7 @@ impl Handle<ShareCreate> for Manager {
             filesystem,
             directory: directory.unwrap_or_default(),
             dataset: 0,
-            allow: spelled(&allow)?,
+            allow: spelled(&rules_of(&allow)?),
             asynchronous,
             id: 0,
         };
@@ -231,18 +217,11 @@ impl Handle<ShowShareStatistics> for Manager {
 impl Handle<ShareAllow> for Manager {
     /// Allows clients to use a share.
     async fn handle(&self, call: ShareAllow) -> Result<ShareChange, ApiError> {
-        let new = spelled(&call.rules)?;
+        let new = rules_of(&call.rules)?;
         self.change_rules(&call.name, |rules| {
-            for rule in new {
-                let clients = clients_of(&rule)?;
-                let old = |old: &&mut String| clients_of(old).is_ok_and(|old| old == clients);
-                match rules.iter_mut().find(old) {
-                    Some(old) => *old = rule,
-                    None => rules.push(rule),
-                }
-            }
-            if rules.len() > RULES_MAX {
-                let message = format!("a share has at most {RULES_MAX} rules");
+            rules.allow(new);
+            if rules.iter().count() > SHARE_RULES_MAX {
+                let message = format!("a share has at most {SHARE_RULES_MAX} rules");
                 return Err(ApiError::new(ErrorKind::NoSpace, message)
                     .with_action(format!("weir share deny {} CLIENT", call.name)));
             }
@@ -267,10 +246,7 @@ impl Handle<ShareDeny> for Manager {
     async fn handle(&self, call: ShareDeny) -> Result<ShareChange, ApiError> {
         self.change_rules(&call.name, |rules| {
             for client in &call.clients {
-                let clients = clients_of(client)?;
-                let before = rules.len();
-                rules.retain(|rule| clients_of(rule).map_or(true, |of| of != clients));
-                if rules.len() == before {
+                if !rules.deny(&rule_of(client)?) {
                     let message = format!("share {} has no rule for {client}", call.name);
                     return Err(ApiError::new(ErrorKind::NotFound, message)
                         .with_action(format!("see its rules: weir share show {}", call.name)));

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_nfs::rpcbind::{Registration, RpcbindError, SOCKET};
-use weir_nfs::{Nfs, Rule, Rules, Share, ShareId, ShareStatistics};
+use weir_nfs::{Nfs, Rule, RuleError, Rules, Share, ShareId, ShareStatistics};
 
 use crate::state::open_filesystems::OpenFilesystem;
 use crate::state::saved_state::KnownShare;
@@ -48,18 +48,32 @@ pub(crate) fn path_of(name: &str) -> String {
     format!("/{name}")
 }
 
+fn bad_rule(error: &RuleError) -> ApiError {
+    ApiError::new(ErrorKind::Invalid, error.to_string()).with_action(
+        "write CLIENT[:OPTION,OPTION], such as 10.0.0.0/8:ro or 10.0.0.7:no_root_squash",
+    )
+}
+
+/// Parses a rule of a share.
+///
+/// # Errors
+/// `Invalid` for a rule that cannot be parsed.
+pub(crate) fn rule_of(rule: &str) -> Result<Rule, ApiError> {
+    rule.parse().map_err(|error| bad_rule(&error))
+}
+
 /// Parses the rules of a share.
 ///
 /// # Errors
 /// `Invalid` for a rule that cannot be parsed, and for two rules for the same clients.
 pub(crate) fn rules_of(rules: &[String]) -> Result<Rules, ApiError> {
-    let bad = |error: weir_nfs::RuleError| {
-        ApiError::new(ErrorKind::Invalid, error.to_string()).with_action(
-            "write CLIENT[:OPTION,OPTION], such as 10.0.0.0/8:ro or 10.0.0.7:no_root_squash",
-        )
-    };
-    let rules = rules.iter().map(|rule| rule.parse::<Rule>()).collect::<Result<Vec<_>, _>>();
-    rules.and_then(Rules::new).map_err(bad)
+    let rules = rules.iter().map(|rule| rule_of(rule)).collect::<Result<Vec<_>, _>>()?;
+    Rules::new(rules).map_err(|error| bad_rule(&error))
+}
+
+/// Writes rules with all options.
+pub(crate) fn spelled(rules: &Rules) -> Vec<String> {
+    rules.iter().map(Rule::to_string).collect()
 }
 
 impl NfsShares {

@@ -25,8 +25,8 @@ use weir_nfs::{Watcher, WatcherSlot};
 
 use crate::answer::names::{Of, guid};
 
-/// Time within which a filesystem must end. A call returns within 5 s.
-pub(crate) const END_LIMIT: Duration = Duration::from_secs(4);
+/// Time within which a filesystem must answer a call or end. A call returns within 5 s.
+const END_LIMIT: Duration = Duration::from_secs(4);
 
 /// Poll interval for a filesystem that is ending.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -65,9 +65,14 @@ impl OpenFilesystem {
         self.watcher.set(Some(Arc::new(MountWatcher(caches.clone()))));
     }
 
-    /// Runs an operation on the filesystem's own thread, also if the caller stops waiting.
+    /// Runs an operation on the filesystem's own thread, also if the caller stops waiting. `full`:
+    /// name of the filesystem.
+    ///
+    /// # Errors
+    /// `Unavailable` after [`END_LIMIT`].
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        full: &str,
         operation: impl FnOnce(&Filesystem) -> LocalBoxFuture<'_, T> + Send + 'static,
     ) -> Result<T, ApiError> {
         let (sender, receiver) = oneshot::channel();
@@ -79,7 +84,12 @@ impl OpenFilesystem {
         });
         let ended = || ApiError::new(ErrorKind::Internal, "the thread of a filesystem has ended");
         self.jobs.send(job).map_err(|_| ended())?;
-        receiver.await.map_err(|_| ended())
+        let late = |_| {
+            ApiError::new(ErrorKind::Unavailable, format!("filesystem {full} does not answer"))
+                .with_action("check the disks: weir status")
+        };
+        let answer = tokio::time::timeout(END_LIMIT, receiver).await;
+        answer.map_err(late)?.map_err(|_| ended())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::types::{Answer, Outcome, Page, Request};
 use crate::wire::ApiError;
 
 /// Maximum number of rules of a share. The server searches them at every call of a client.
-const RULES_MAX: usize = 256;
+pub const SHARE_RULES_MAX: usize = 256;
 
 /// Maximum length of a rule. The longest rule names an IPv6 network and all options.
 const RULE_BYTES_MAX: usize = 256;
@@ -89,8 +89,8 @@ impl ShareCreate {
 
 fn check_rules(rules: &[String]) -> Result<(), Error> {
     let bad = |why| Err(Error::Field { field: "allow", why });
-    if rules.len() > RULES_MAX {
-        return bad(format!("has at most {RULES_MAX} rules"));
+    if rules.len() > SHARE_RULES_MAX {
+        return bad(format!("has at most {SHARE_RULES_MAX} rules"));
     }
     if rules.iter().any(|rule| rule.len() > RULE_BYTES_MAX) {
         return bad(format!("a rule has at most {RULE_BYTES_MAX} bytes"));
