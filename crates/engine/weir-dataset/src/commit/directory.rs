@@ -361,8 +361,14 @@ impl Directory {
             .filter(|record| matches!(record.kind, DatasetKind::Snapshot(_)))
             .map(|record| record.id)
             .collect();
-        let volumes = self.records.iter().filter(|r| matches!(r.kind, DatasetKind::Volume(_)));
-        let origins = volumes.filter_map(|record| descent(record).origin);
+        // The origin of a clone under destruction may be freed before the clone. The clone needs no
+        // block of the origin: nothing reads the clone, and freeing the clone skips the blocks that
+        // it inherited.
+        let active = self.records.iter().filter(|record| record.state == DatasetState::Active);
+        let origins = active.filter_map(|record| match &record.kind {
+            DatasetKind::Volume(descent) => descent.origin,
+            DatasetKind::Snapshot(_) | DatasetKind::Bookmark(_) => None,
+        });
         let lost = origins.filter(|origin| !snapshots.contains(&origin.snapshot));
         let held = lost.map(|origin| origin.txg).max().unwrap_or_default();
         self.losses.held_for_clones = self.losses.held_for_clones.max(held);
@@ -430,7 +436,7 @@ fn refuse_where_disks_are_missing(pool: &Pool, parts: &[LostPart]) -> Result<(),
 #[cfg(test)]
 mod tests {
     use weir_base::RecordSize;
-    use weir_format::{Descent, Properties};
+    use weir_format::{Descent, Origin, Properties};
 
     use super::*;
 
@@ -469,6 +475,21 @@ mod tests {
             freed_to: 0,
             objects: None,
         }
+    }
+
+    #[test]
+    fn origin_of_a_destroyed_clone_may_be_gone() {
+        let mut clone = volume(5, "clone");
+        let origin = Some(Origin { snapshot: DatasetId(3), txg: Txg(4) });
+        clone.kind = DatasetKind::Volume(Descent { origin, ..Descent::default() });
+        let held_for = |state| {
+            let mut found = Directory::default();
+            found.records = vec![volume(1, "files"), DatasetRecord { state, ..clone.clone() }];
+            found.hold_for_clones();
+            found.losses.held()
+        };
+        assert_eq!(held_for(DatasetState::Active), Txg(4), "the snapshot's entry is lost");
+        assert_eq!(held_for(DatasetState::Destroying), Txg(0));
     }
 
     #[test]
