@@ -27,7 +27,6 @@ use crate::error::DatasetError;
 use crate::state::directory_losses::DirectoryLosses;
 use crate::state::engine::Engine;
 use crate::state::outcome::Outcome;
-use crate::state::snapshot::descent;
 use crate::state::volume::Volume;
 
 /// Highest number at which numbering may resume after an unreadable range. A directory of maximum
