@@ -187,6 +187,7 @@ fn measure_syncs(engine: &Engine, files: &Volume, first: u64) -> Result<(), Data
             order: LogOrder::Namespace { names: vec![ObjectId(object)], ends: Vec::new() },
             payload: vec![7; USED_BYTES],
             blocks: vec![noise(object)],
+            frees: false,
         };
         let changes = creation(object);
         committing(engine, files.change_logged_objects(changes, record))?;

@@ -123,7 +123,7 @@ pub(crate) async fn log(engine: &Arc<Engine>) -> Result<(), DatasetError> {
         let (object, names) = (ObjectId(object), vec![ObjectId(object), ObjectId(1)]);
         let order = LogOrder::Namespace { names, ends: Vec::new() };
         let (payload, blocks) = (vec![kind; 40], Vec::new());
-        let logged = ObjectRecord { object, kind, order, payload, blocks };
+        let logged = ObjectRecord { object, kind, order, payload, blocks, frees: false };
         files.change_logged_objects(vec![set_slot(object.0, 3)], logged).await?;
     }
     engine.sync_objects(&files, SyncOf::All).await

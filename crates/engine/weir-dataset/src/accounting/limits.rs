@@ -253,6 +253,7 @@ impl Volume {
     pub fn available_bytes(&self) -> u64 {
         let state = self.state.lock();
         let room = self.core.unreserved_bytes() + state.limits.unclaimed;
+        let room = room.min(self.core.reachable_bytes());
         let quota = state.record.properties.quota_bytes();
         if quota == 0 {
             return room;

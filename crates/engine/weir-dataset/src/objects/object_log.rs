@@ -42,6 +42,8 @@ pub struct ObjectRecord {
     pub payload: Vec<u8>,
     /// Blocks that follow the payload. The dirty data of the object shares their memory.
     pub blocks: Vec<Block>,
+    /// True if the change frees space, so that it may use space that other changes cannot use.
+    pub frees: bool,
 }
 
 /// Order of a change in the log.

@@ -149,10 +149,14 @@ pub(crate) struct Core {
     charged: AtomicU64,
     /// Upper limit of `charged` until the next commit, in bytes.
     available: AtomicU64,
+    /// Bytes that TRIM and other changes that free space may still use until the next commit.
     trim_available: AtomicU64,
     hole_ranges: AtomicUsize,
     /// Bytes of live data that the pool can still take, including space that cleaning frees.
     capacity_left: AtomicU64,
+    /// Bytes of free segments for writes, if neither commits nor the cleaner will free further
+    /// segments; otherwise `u64::MAX`.
+    reachable: AtomicU64,
     /// True if the pool's quota leaves less space for data than the disks do.
     is_at_quota: AtomicBool,
     /// Part of the reservations that the dirty data of their volumes does not cover
@@ -207,6 +211,7 @@ impl Core {
             trim_available: AtomicU64::new(0),
             hole_ranges: AtomicUsize::new(0),
             capacity_left: AtomicU64::new(0),
+            reachable: AtomicU64::new(0),
             is_at_quota: AtomicBool::new(false),
             unclaimed: AtomicU64::new(0),
             reserved_volumes: AtomicUsize::new(0),
@@ -288,6 +293,8 @@ impl Core {
         let coming = pending > 0 || (!enough && self.pool.can_clean());
         let commits_help = self.fruit.lock().is_to_come();
         self.space_pending.store(coming && commits_help, Ordering::Release);
+        let is_limited = !enough && !(coming && commits_help);
+        self.reachable.store(if is_limited { room } else { u64::MAX }, Ordering::Release);
         self.commits_help.store(commits_help, Ordering::Release);
     }
 
@@ -312,6 +319,13 @@ impl Core {
     /// Bytes of live data that the pool can still take, as of the last commit.
     pub(crate) fn capacity_left(&self) -> u64 {
         self.capacity_left.load(Ordering::Acquire)
+    }
+
+    /// Bytes of free segments that writes can still use, if neither commits nor the cleaner will free
+    /// further segments; otherwise unlimited.
+    pub(crate) fn reachable_bytes(&self) -> u64 {
+        let charged = self.charged.load(Ordering::Acquire);
+        self.reachable.load(Ordering::Acquire).saturating_sub(charged)
     }
 
     /// Bytes of `capacity_left` that are already claimed: the worst-case cost of dirty data, the
@@ -458,7 +472,12 @@ impl Core {
     /// for the `blocks` of a record that it covers only in part.
     pub(crate) fn admit_trim(&self, blocks: u64) -> bool {
         const NODES_COST: u64 = 64;
-        let cost = (NODES_COST + blocks) * BLOCK_BYTES as u64;
+        self.admit_from_reserve((NODES_COST + blocks) * BLOCK_BYTES as u64)
+    }
+
+    /// Reserves `cost` bytes of the space that only changes that free space can use, until the next
+    /// commit. Returns false if too little of it is left.
+    pub(crate) fn admit_from_reserve(&self, cost: u64) -> bool {
         self.trim_available
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(cost))
             .is_ok()

@@ -199,16 +199,17 @@ impl Volume {
         let added = set.open.bound(changes, table_height(table, changes));
         let admitted = match by {
             // The calls of the clients reserved the space before the crash.
-            By::Replay => Ok(true),
+            By::Replay => Ok(Some(added.cost)),
+            By::Logged(record) if record.frees => self.admit_freeing(&state, added),
             By::Client | By::Logged(_) | By::Stream(..) => self.admit_objects(&state, added),
         };
         let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
-        if !matches!(admitted, Ok(true)) {
+        let Ok(Some(charge)) = admitted else {
             // Drop the blocks that were read for this refused call, so that they do not accumulate.
             set.drop_unused_blocks();
             return admitted.map(|_| Tried::Full);
-        }
-        self.add_objects(set, std::mem::take(changes), added.cost);
+        };
+        self.add_objects(set, std::mem::take(changes), charge);
         state.cloning_bytes += added.referenced_bytes;
         self.queue_change(&mut state, std::mem::replace(by, By::Client));
         Ok(Tried::Done)
@@ -276,11 +277,26 @@ impl Volume {
         DatasetError::Unfit { name: self.full_name(state), why }
     }
 
-    /// Returns true if a call may join the open txg, and false if it must wait for a commit.
-    fn admit_objects(&self, state: &State, added: Added) -> Result<bool, DatasetError> {
+    /// Returns the bytes to charge if a call may join the open txg, and `None` if it must wait for a
+    /// commit.
+    fn admit_objects(&self, state: &State, added: Added) -> Result<Option<u64>, DatasetError> {
         let fits = self.fits_quota(state, added.cost + added.referenced_bytes)?;
         let blocks = NewBlocks { added: added.blocks, own: added.own_blocks };
-        Ok(fits && self.fits_pool(blocks, added.cost)?)
+        Ok((fits && self.fits_pool(blocks, added.cost)?).then_some(added.cost))
+    }
+
+    /// As [`Self::admit_objects`], for a call that frees space. If there is no space for the call,
+    /// it uses the space that the cleaner and TRIM share, and exceeds a quota by its nodes. So a
+    /// client can remove files from a full filesystem.
+    fn admit_freeing(&self, state: &State, added: Added) -> Result<Option<u64>, DatasetError> {
+        let admitted = self.admit_objects(state, added);
+        if matches!(admitted, Ok(Some(_))) {
+            return admitted;
+        }
+        if !self.core.fits_memory(NewBlocks { added: added.blocks, own: added.own_blocks }) {
+            return Ok(None);
+        }
+        if self.core.admit_from_reserve(added.cost) { Ok(Some(0)) } else { admitted }
     }
 
     fn add_objects(&self, set: &mut ObjectSet, changes: Vec<ObjectChange>, cost: u64) {

@@ -310,6 +310,11 @@ impl<'a> FileRecord<'a> {
         ),
     ];
 
+    /// True if the change removes a name or frees an inode without a name.
+    pub const fn removes(&self) -> bool {
+        matches!(self, Self::Remove { .. } | Self::Release | Self::BeginFreeing)
+    }
+
     /// Type of the record in the log.
     pub fn kind(&self) -> u8 {
         match self {

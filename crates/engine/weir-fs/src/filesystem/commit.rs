@@ -92,8 +92,10 @@ impl Filesystem {
     ) -> Result<(), FsError> {
         let Change { object, record, order, blocks } = change;
         let (kind, payload) = (record.kind(), record.encode(draft.stamp));
-        let record = ObjectRecord { object, kind, order, payload, blocks };
-        self.pass_on(draft, Passed::Logged(Some(record)), locked).await
+        let usage = draft.usage_changes();
+        let frees = record.removes() || frees_space(&usage);
+        let record = ObjectRecord { object, kind, order, payload, blocks, frees };
+        self.pass_on(draft, &usage, Passed::Logged(Some(record)), locked).await
     }
 
     /// As [`Self::commit`], for a change with references, which has no log record.
@@ -103,19 +105,20 @@ impl Filesystem {
         copy: &RecordCopy,
         locked: &mut [&mut LockedInode],
     ) -> Result<(), FsError> {
-        self.pass_on(draft, Passed::Copy(copy), locked).await
+        let usage = draft.usage_changes();
+        self.pass_on(draft, &usage, Passed::Copy(copy), locked).await
     }
 
     async fn pass_on(
         &self,
         draft: &mut Draft<'_>,
+        usage: &UsageChanges,
         mut passed: Passed<'_>,
         locked: &mut [&mut LockedInode],
     ) -> Result<(), FsError> {
-        let usage = draft.usage_changes();
-        while !self.try_pass_on(draft, &usage, &mut passed).await? {
+        while !self.try_pass_on(draft, usage, &mut passed).await? {
             // Without the lock of the usage, so that no change of another inode waits.
-            draft.drop_usage(&usage);
+            draft.drop_usage(usage);
             self.volume.wait_for_room().await?;
         }
         // No await follows, so a cancelled task never changes the dataset without these inodes.
@@ -170,4 +173,10 @@ impl Filesystem {
         draft.update_usage(usage, true).await?;
         Ok(Some(lock))
     }
+}
+
+/// True if a change reduces the usage of an owner and increases no usage.
+fn frees_space(usage: &UsageChanges) -> bool {
+    usage.values().all(|(blocks, inodes)| *blocks <= 0 && *inodes <= 0)
+        && usage.values().any(|(blocks, _)| *blocks < 0)
 }

@@ -123,7 +123,7 @@ impl ObjectOp {
             Self::Write { .. } | Self::Truncate { .. } => LogOrder::Object,
         };
         let payload = words.map(u64::to_le_bytes).as_flattened().to_vec();
-        ObjectRecord { object, kind, order, payload, blocks }
+        ObjectRecord { object, kind, order, payload, blocks, frees: false }
     }
 
     /// Returns the object changes that perform the operation. `slots`: the states of

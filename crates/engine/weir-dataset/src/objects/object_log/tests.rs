@@ -206,7 +206,7 @@ fn random_record(numbers: &mut Rng) -> ObjectRecord {
     };
     let block = Block::copy_of(&[7; BLOCK_BYTES]);
     let payload = vec![0; numbers.u64(..300) as usize];
-    ObjectRecord { object, kind: 16, order, payload, blocks: vec![block; blocks] }
+    ObjectRecord { object, kind: 16, order, payload, blocks: vec![block; blocks], frees: false }
 }
 
 /// Runs random steps. Returns the numbers of dropped queues and of batches that were full.
@@ -276,6 +276,7 @@ fn queues_stay_below_their_total() {
         order: LogOrder::Object,
         payload: Vec::new(),
         blocks: vec![block.clone(); 900],
+        frees: false,
     };
     let mut most = 0;
     for lsn in 1..=400 {
@@ -335,5 +336,6 @@ fn namespace_record(object: u64) -> ObjectRecord {
         order: LogOrder::Namespace { names: Vec::new(), ends: Vec::new() },
         payload: Vec::new(),
         blocks: Vec::new(),
+        frees: false,
     }
 }
