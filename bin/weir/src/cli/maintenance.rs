@@ -107,7 +107,7 @@ pub(crate) enum MaintenanceVerb {
         /// Path of the new disk [default: a new disk at the path of the old one]
         new: Option<String>,
     },
-    /// Reset error counters and bring faulted disks back into use
+    /// Reset error counters, bring faulted disks back into use, and open a suspended pool again
     Clear {
         /// Also discard volumes and snapshots with unreadable records and free their space
         #[arg(long)]

@@ -74,6 +74,10 @@ fn every_verb_returns_while_all_disks_of_a_pool_are_dead() {
     let volumes = timely(&server, "volume list tank").ok().out;
     assert!(volumes.contains("tank/idle"), "{volumes}");
     timely(&server, "pool export tank").fails(code::BUSY, &["tank/v"]);
+    // A suspended pool whose disks are still dead cannot be opened again. It stays listed.
+    timely(&server, "pool clear tank").fails(code::UNAVAILABLE, &["tank", "could not be opened"]);
+    let status = timely(&server, "pool status tank --json").json();
+    assert_eq!(status["state"], "unavailable", "{status:#}");
     timely(&server, "pool export --force tank").ok();
     timely(&server, "pool status tank").fails(code::NOT_FOUND, &["tank"]);
     let list = timely(&server, "pool list").ok().out;
@@ -121,7 +125,6 @@ const VERBS: &[&str] = &[
     "pool scrub --stop tank",
     "pool offline tank a",
     "pool online tank a",
-    "pool clear tank",
     "pool attach tank a spare",
     "pool replace tank a spare",
     "pool detach tank b",

@@ -72,8 +72,8 @@ pub enum PoolError {
     },
     /// The pool stopped accepting writes, to keep acknowledged data safe.
     #[error(
-        "pool {pool} is suspended: {why}. Flushed data is safe; repair the disks, then export and \
-         import the pool"
+        "pool {pool} is suspended: {why}. Flushed data is safe; repair the disks, then run: \
+         weir pool clear {pool}"
     )]
     Poisoned {
         /// Name of the pool.

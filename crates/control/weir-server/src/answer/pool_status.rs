@@ -196,8 +196,8 @@ pub(crate) fn unavailable(name: &str, why: &str, disks: &[std::path::PathBuf]) -
         state: Health::Unavailable,
         status: Some(format!("The pool could not be opened: {why}")),
         action: Some(format!(
-            "Make its disks available, then run 'weir pool export --force {name}' and \
-             'weir pool import {name}'."
+            "Make its disks available, then run 'weir pool clear {name}'. If their paths have \
+             changed, run 'weir pool export --force {name}' and 'weir pool import {name}'."
         )),
         see: Some(SEE.to_owned()),
         size_bytes: 0,
@@ -256,7 +256,7 @@ fn explain(
     let (status, action) = match health {
         PoolHealth::Suspended => (
             suspended.unwrap_or("The pool is suspended.").to_owned(),
-            "Repair the disks, then export the pool with --force and import it again.",
+            "Repair the disks, then open the pool again: weir pool clear POOL",
         ),
         _ if silent => (
             "A disk is unresponsive. Reads use other copies if any exist; writes wait for the disk."

@@ -165,12 +165,12 @@ impl Manager {
         }
     }
 
-    /// Ends the shares and unmounts all filesystems and snapshots of a pool that closes.
+    /// Unmounts all filesystems and snapshots of a pool that closes. The caller has ended the use of
+    /// its filesystems by shares.
     ///
     /// # Errors
     /// The error of the first mount that cannot be unmounted, unless `force`.
     pub(crate) async fn unmount_pool(&self, pool: &str, force: bool) -> Result<(), ApiError> {
-        self.drop_shares(Of::Pool(pool));
         for mount in self.mounts.of(Of::Pool(pool)) {
             let done = self.mounts.unmount(&mount, force).await;
             if let Err(error) = done {

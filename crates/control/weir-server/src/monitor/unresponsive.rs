@@ -152,7 +152,9 @@ impl Manager {
         }
     }
 
-    async fn reopen(&self, known: SavedPool) {
+    /// Opens a saved pool that is listed as unavailable, and offers its exports, logical units,
+    /// mounts and shares. If it cannot be opened, it stays listed with the reason.
+    pub(crate) async fn reopen(&self, known: SavedPool) {
         let SavedPool { name, guid, disks, degraded } = known;
         let opened = self.open((&name, guid), disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;

@@ -126,8 +126,11 @@ impl Handle<PoolOnline> for Manager {
 
 impl Handle<PoolClear> for Manager {
     /// Sets error counts to zero and opens faulted disks again. A warning names each disk that
-    /// cannot be opened.
+    /// cannot be opened. Opens a pool again that is suspended or could not be opened.
     async fn handle(&self, request: PoolClear) -> Result<PoolChange, ApiError> {
+        if self.is_down(&request.name) {
+            self.reopen_pool(&request.name).await?;
+        }
         let _changes = self.changes.lock(&request.name).await;
         let pool = self.pool(&request.name)?;
         let core = pool.engine.pool();

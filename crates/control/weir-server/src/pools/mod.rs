@@ -5,4 +5,5 @@ pub(crate) mod leaving;
 pub(crate) mod leg_calls;
 pub(crate) mod maintenance_calls;
 pub(crate) mod pool_calls;
+mod reopening;
 pub(crate) mod vdev_calls;

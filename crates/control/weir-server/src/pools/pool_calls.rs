@@ -157,8 +157,10 @@ impl Handle<PoolImport> for Manager {
             }
             Some(Entry::Unavailable(_)) => {
                 let message = format!("pool {name} is known, but could not be opened");
-                return Err(ApiError::new(ErrorKind::Exists, message)
-                    .with_action(format!("weir pool export --force {name}, and import it again")));
+                return Err(ApiError::new(ErrorKind::Exists, message).with_action(format!(
+                    "weir pool clear {name} opens it on the known disks; to import it from \
+                         others, first: weir pool export --force {name}"
+                )));
             }
         }
         let disks: Vec<PathBuf> = found.disks.into_values().collect();
@@ -193,13 +195,18 @@ impl Manager {
         }
     }
 
-    /// Withdraws the exports of a pool and closes it.
-    pub(crate) async fn take_out(&self, name: &str) -> Result<(), ApiError> {
+    /// Takes the volumes of a pool away from clients.
+    pub(crate) fn withdraw_pool(&self, name: &str) {
         for export in self.exports_of(Of::Pool(name)) {
             self.withdraw(&export);
         }
         self.hide_luns(Of::Pool(name));
         self.transfers.end_of_pool(name);
+    }
+
+    /// Closes a pool and deletes its exports, logical units and shares.
+    async fn take_out(&self, name: &str) -> Result<(), ApiError> {
+        self.withdraw_pool(name);
         let entry = self.pools.write().remove(name);
         let gone = entry.ok_or_else(|| not_found("pool", name))?;
         self.save(|state| {
@@ -281,6 +288,7 @@ impl Handle<PoolExport> for Manager {
             self.refuse_shared(Of::Pool(&name))?;
             self.settle(&name).await?;
         }
+        self.drop_shares(Of::Pool(&name));
         let unmount = self.unmount_pool(&name, force);
         if force {
             self.suspend_while(&name, unmount).await?;

@@ -202,7 +202,8 @@ impl Manager {
             Some(Entry::Unavailable(why)) => Err(ApiError::new(
                 ErrorKind::Unavailable,
                 format!("pool {name} could not be opened: {why}"),
-            )),
+            )
+            .with_action(format!("connect its disks, then: weir pool clear {name}"))),
             None => Err(not_found("pool", name)),
         }
     }
