@@ -61,6 +61,7 @@ mod sending;
 mod shape;
 mod shares;
 mod shares_kernel;
+mod shares_trouble;
 mod snapshots;
 mod steady;
 mod stuck_disks;

@@ -18,14 +18,14 @@ use crate::mounts::{Place, on_fuse};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A server with a pool and a filesystem, tank/home, that listens for NFS.
-struct Served {
+pub(crate) struct Served {
     dirs: Dirs,
-    server: Server,
-    port: u16,
+    pub(crate) server: Server,
+    pub(crate) port: u16,
 }
 
 impl Served {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (dirs, port) = (Dirs::new(), free_port());
         dirs.disk("disk-a", 2 * GIB);
         let server = serve(&dirs, port);
@@ -35,7 +35,7 @@ impl Served {
     }
 
     /// Shares tank/home with programs of this machine, which have no reserved port.
-    fn share(&self) {
+    pub(crate) fn share(&self) {
         self.server
             .weir("share create nfs tank/home --allow 127.0.0.1:no_root_squash,insecure")
             .ok();
@@ -53,7 +53,7 @@ impl Served {
 
     /// Names in a directory.
     #[track_caller]
-    fn names(&self, path: &str) -> Vec<String> {
+    pub(crate) fn names(&self, path: &str) -> Vec<String> {
         let output = self.list(path);
         assert!(output.status.success(), "{}", text(&output));
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -66,12 +66,12 @@ impl Served {
         names
     }
 
-    fn read(&self, path: &str) -> Output {
+    pub(crate) fn read(&self, path: &str) -> Output {
         run("timeout", &["30", "nfs-cat", &self.url(path)])
     }
 
     /// Copies this text into a new file.
-    fn write(&self, path: &str, content: &str) -> Output {
+    pub(crate) fn write(&self, path: &str, content: &str) -> Output {
         let source = self.dirs.file("source");
         fs::write(&source, content).unwrap();
         run("timeout", &["30", "nfs-cp", source.to_str().unwrap(), &self.url(path)])

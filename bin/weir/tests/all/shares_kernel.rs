@@ -1,6 +1,7 @@
 //! NFS shares with the most common client: the Linux kernel.
 //!
-//! Not here: clients without a kernel and refused calls (shares), each procedure (weir-nfs).
+//! Not here: clients without a kernel and refused calls (shares), full and failing pools
+//! (shares_trouble), each procedure (weir-nfs).
 //!
 //! Invariants:
 //! - the client is the kernel of a guest ([`crate::common::uml`]); this machine mounts nothing;
@@ -9,6 +10,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -30,10 +32,15 @@ mount_share() {
 }
 "#;
 
-fn serve(dirs: &Dirs, network: &Network) -> Server {
+/// Command of a server for a guest.
+pub(crate) fn command(dirs: &Dirs) -> Command {
     let mut command = dirs.serve();
     command.args(["--nfs", &format!("{}:2049", SUBNETS[0].here)]);
-    Server::start(dirs, "", network.inside(&command))
+    command
+}
+
+fn serve(dirs: &Dirs, network: &Network) -> Server {
+    Server::start(dirs, "", network.inside(&command(dirs)))
 }
 
 /// Starts a server with the share tank/home, and a guest that has mounted it at /mnt/home.
@@ -41,13 +48,19 @@ fn mounted(dirs: &Dirs, network: &Network) -> (Server, Guest) {
     dirs.disk("a", 2 * GIB);
     let server = serve(dirs, network);
     server.weir("pool create tank a").ok();
+    let guest = client_of(&server, network);
+    (server, guest)
+}
+
+/// Creates the share tank/home, and starts a guest that has mounted it at /mnt/home.
+pub(crate) fn client_of(server: &Server, network: &Network) -> Guest {
     server.weir("filesystem create tank/home").ok();
     let rule = format!("{}:no_root_squash", SUBNETS[0].there);
     server.weir_words(&["share", "create", "nfs", "tank/home", "--allow", &rule]).ok();
     let mut guest = Guest::boot(network);
     guest.run(&format!("cat >>/run/functions <<'END'\nhost={}\n{FUNCTIONS}\nEND", SUBNETS[0].here));
     guest.run("modprobe nfsv3; mount_share /tank/home /mnt/home");
-    (server, guest)
+    guest
 }
 
 fn statistics(server: &Server) -> Value {
@@ -191,7 +204,7 @@ fn client_finds_the_server_through_rpcbind() {
     let rpcbind = Rpcbind(dirs.file("rpcbind.pid"));
     let mut command = dirs.serve();
     command.args(["--nfs", &format!("{}:2049", SUBNETS[0].here), "--rpcbind"]);
-    let mut wrapped = std::process::Command::new("unshare");
+    let mut wrapped = Command::new("unshare");
     wrapped.args(["--mount", "sh", "-c", script]).arg(&rpcbind.0).arg(command.get_program());
     wrapped.args(command.get_args()).current_dir(command.get_current_dir().unwrap());
     let server = Server::start(&dirs, "", network.inside(&wrapped));

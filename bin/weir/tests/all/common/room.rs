@@ -64,6 +64,11 @@ impl Room {
             // used up the space.
             File::create(self.file(name)).unwrap();
         }
+        self.fill_up();
+    }
+
+    /// Uses up the free space of the file system: writes to new blocks of a disk fail.
+    pub(crate) fn fill_up(&self) {
         let mut ballast = File::create(self.file("ballast")).unwrap();
         let mut bytes = 1 << 20;
         while bytes >= 4096 {
@@ -77,14 +82,19 @@ impl Room {
 
     /// Starts a server inside the mount namespace.
     pub(crate) fn start(&self, dirs: &Dirs) -> Server {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--target={}", self.holder.id())).arg("--mount");
+        Server::start(dirs, "", self.inside(&dirs.serve()))
+    }
+
+    /// Returns a command that runs the program of `command` with its arguments inside the mount
+    /// namespace.
+    pub(crate) fn inside(&self, command: &Command) -> Command {
+        let mut inside = Command::new("nsenter");
+        inside.arg(format!("--target={}", self.holder.id())).arg("--mount");
         if !is_root() {
-            command.args(["--user", "--preserve-credentials"]);
+            inside.args(["--user", "--preserve-credentials"]);
         }
-        let serve = dirs.serve();
-        command.arg(serve.get_program()).args(serve.get_args());
-        Server::start(dirs, "", command)
+        inside.arg(command.get_program()).args(command.get_args());
+        inside
     }
 }
 
