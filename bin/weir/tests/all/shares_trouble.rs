@@ -174,7 +174,7 @@ fn call(client: &mut TcpStream) {
     client.read_exact(&mut [0; NULL_REPLY_BYTES]).unwrap();
 }
 
-// Clients with many connections take little memory, and other clients work beside them.
+// Clients with many connections take little memory, and other clients continue to work.
 #[test]
 fn thousand_connections_are_served_beside_a_client() {
     const HOSTS: u8 = 20;

@@ -165,8 +165,8 @@ impl Manager {
         }
     }
 
-    /// Unmounts all filesystems and snapshots of a pool that closes. The caller has ended the use of
-    /// its filesystems by shares.
+    /// Unmounts all filesystems and snapshots of a pool that closes. The caller has ended the use
+    /// of its filesystems by shares.
     ///
     /// # Errors
     /// The error of the first mount that cannot be unmounted, unless `force`.

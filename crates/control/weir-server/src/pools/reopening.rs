@@ -3,9 +3,9 @@
 //! Other uses of `pool clear` are in `maintenance_calls`.
 //!
 //! Invariants:
-//! - the pool loses the changes that were not durable, as in a crash of the server. NBD clients lose
-//!   their connection, logical units report POWER ON, NFS clients send unstable data again, and
-//!   programs on a mount get errors until it is mounted again;
+//! - the pool loses the changes that were not durable, as in a crash of the server. NBD clients
+//!   lose their connection, logical units report POWER ON, NFS clients send unstable data again,
+//!   and programs on a mount get errors until it is mounted again;
 //! - exports, logical units, shares and mount points return with the pool.
 
 use weir_api::ApiError;

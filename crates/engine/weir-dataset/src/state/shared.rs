@@ -321,8 +321,8 @@ impl Core {
         self.capacity_left.load(Ordering::Acquire)
     }
 
-    /// Bytes of free segments that writes can still use, if neither commits nor the cleaner will free
-    /// further segments; otherwise unlimited.
+    /// Bytes of free segments that writes can still use, if neither commits nor the cleaner will
+    /// free further segments; otherwise unlimited.
     pub(crate) fn reachable_bytes(&self) -> u64 {
         let charged = self.charged.load(Ordering::Acquire);
         self.reachable.load(Ordering::Acquire).saturating_sub(charged)

@@ -277,8 +277,8 @@ impl Volume {
         DatasetError::Unfit { name: self.full_name(state), why }
     }
 
-    /// Returns the bytes to charge if a call may join the open txg, and `None` if it must wait for a
-    /// commit.
+    /// Returns the bytes to charge if a call may join the open txg, and `None` if it must wait for
+    /// a commit.
     fn admit_objects(&self, state: &State, added: Added) -> Result<Option<u64>, DatasetError> {
         let fits = self.fits_quota(state, added.cost + added.referenced_bytes)?;
         let blocks = NewBlocks { added: added.blocks, own: added.own_blocks };
