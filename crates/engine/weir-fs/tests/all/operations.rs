@@ -3,7 +3,8 @@
 use std::task::{Context, Waker};
 
 use weir_base::ObjectId;
-use weir_dataset::{ObjectChange, SnapshotId};
+use weir_base::property::QUOTA;
+use weir_dataset::{ObjectChange, PropertyChange, PropertyTarget, SnapshotId};
 use weir_format::OBJECTS_MAX;
 use weir_format::files::{FileType, TimeStamp};
 use weir_fs::{Filesystem, Finding, FsError, NewInode, NewKind, ROOT, RenameMode, SetAttributes};
@@ -286,6 +287,23 @@ fn full_filesystem_can_remove_files() {
         let free = pool.run(pool.files.statistics()).unwrap().available_bytes;
         assert!(free > disk_mib as u64 * (1 << 19), "{free} bytes of {disk_mib} MiB");
     }
+}
+
+#[test]
+fn files_of_a_filesystem_at_its_quota_can_be_removed() {
+    let pool = Pool::new(64 << 20);
+    let quota = PropertyChange::set(QUOTA, 16 << 20);
+    let home = PropertyTarget::Volume("home".to_owned());
+    pool.run(pool.engine.change_properties(&[home], &[quota])).unwrap();
+    let names = fill::<1>(&pool);
+    let id = SnapshotId::new("home", "s");
+    pool.run(pool.engine.create_snapshots(&[id])).unwrap();
+    for name in &names {
+        pool.run(pool.files.remove(ROOT, name.as_bytes(), false)).unwrap();
+    }
+    pool.run(pool.engine.destroy_snapshots("home", &["s".to_owned()])).unwrap();
+    pool.check();
+    create(&pool, ROOT, "again", &FILE);
 }
 
 #[test]
