@@ -530,13 +530,20 @@ impl Scan<'_, '_> {
                 }
                 (node, _) => node?,
             };
-            for index in 0..NODE_FANOUT {
-                let child_base = base + index as u64 * span(level - 1);
+            // Slots outside of the range are not decoded: the scan of one record visits one slot.
+            let width = span(level - 1);
+            let first = ((blocks.start - base) / width) as usize;
+            let end = (blocks.end - base).div_ceil(width) as usize;
+            for index in first..end {
+                let child_base = base + index as u64 * width;
                 // Handle an invalid pointer like a pointer to an unreadable node.
                 let child = match (self.tree.slot((&ptr, level), &node, index), &mut self.damaged) {
                     (Err(_), Some(_)) => ptr.damage_marker_of(level),
                     (child, _) => child?,
                 };
+                if child.is_hole() {
+                    continue;
+                }
                 if !self.under(child, level - 1, child_base).await? {
                     return Ok(false);
                 }
