@@ -74,3 +74,11 @@ pub const REPLY_BYTES: usize = 1 << 10;
 /// Replies that wait for a send. At this size the connection runs no further call, because its
 /// client does not read.
 pub const SEND_BYTES: usize = 4 << 20;
+
+/// Shortest data of a READ that the server sends directly from cached blocks. For shorter data, a
+/// copy costs less than the additional parts of the send.
+pub const SHARE_BYTES_MIN: usize = 64 << 10;
+
+/// Maximum number of blocks of one send. With the bytes between them they are at most 800 parts,
+/// and one system call accepts 1,024 (UIO_MAXIOV).
+pub const BLOCKS_OF_SEND_MAX: usize = 768;

@@ -58,7 +58,7 @@ pub(crate) fn resolve(
     if effect == Effect::Changes && !user.writes {
         return Err(Stop::Status(Nfsstat3::Rofs));
     }
-    Ok(At { share, inode: handle.inode, user, bytes: Cell::new(0) })
+    Ok(At { share, inode: handle.inode, user, bytes: Cell::new(0), data: Cell::default() })
 }
 
 /// The handle that decides about share and user.

@@ -13,9 +13,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use weir_block::OutBuf;
+use weir_fs::FileData;
 use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4, rquota};
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::record::RecordStart;
+use weir_oncrpc::xdr::padding;
 use weir_oncrpc::{Decoder, Encoder};
 
 use crate::duplicates::{Begun, ConnectionReplies, Duplicates};
@@ -59,19 +61,25 @@ impl Server {
         self.duplicates.connections(address)
     }
 
-    /// Runs a call. `record` is its record without marks. Appends the reply with its mark to `out`.
-    /// Returns false if the server must close the connection, because the record is no call.
+    /// Runs a call. `record` is its record without marks. Appends the reply with its mark to `out`,
+    /// except the data of a READ: the caller sends the returned data behind `out`, with its padding
+    /// ([`put_data`]). Returns `None` if the server must close the connection, because the record
+    /// is no call.
     ///
     /// # Durability
     /// The changes of the call are as durable as RFC 1813 demands before this returns.
-    pub async fn answer(&self, client: &Client, record: &[u8], out: &mut OutBuf) -> bool {
+    pub async fn answer(
+        &self,
+        client: &Client,
+        record: &[u8],
+        out: &mut OutBuf,
+    ) -> Option<FileData> {
         let start = out.len();
         let (call, arguments) = match Call::decode(record) {
             Ok(decoded) => decoded,
             Err(error) => {
-                let Some(reply) = error.reply() else { return false };
-                put_reply(&reply, out);
-                return true;
+                put_reply(&error.reply()?, out);
+                return Some(FileData::default());
             }
         };
         let mark = RecordStart::begin(out);
@@ -79,7 +87,11 @@ impl Server {
         let failure = match self.results(client, &call, arguments, out).await {
             Outcome::Done => {
                 mark.finish(out, 0);
-                return true;
+                return Some(FileData::default());
+            }
+            Outcome::Data(data) => {
+                mark.finish(out, data.len() + padding(data.len()));
+                return Some(data);
             }
             Outcome::Failed(stat) => Some(Reply::accepted(call.xid, stat)),
             Outcome::Denied(stat) => Some(Reply::auth_error(call.xid, stat)),
@@ -89,7 +101,7 @@ impl Server {
         if let Some(reply) = failure {
             put_reply(&reply, out);
         }
-        true
+        Some(FileData::default())
     }
 
     /// Appends the results of a call.
@@ -155,8 +167,10 @@ impl Server {
             match run(&self.shares, &caller, &args, &mut Encoder::new(out)).await {
                 Ok(at) => {
                     let results = out.filled().get(start..).unwrap_or_default();
-                    at.inspect(|at| count(at, (&caller, procedure), begun, results));
-                    Outcome::Done
+                    let Some(at) = at else { return Outcome::Done };
+                    count(&at, (&caller, procedure), begun, results);
+                    let data = at.data.take();
+                    if data.is_empty() { Outcome::Done } else { Outcome::Data(data) }
                 }
                 Err(stat) => Outcome::Denied(stat),
             }
@@ -251,6 +265,17 @@ fn has_failed(results: &[u8]) -> bool {
     let failures = [S::Io, S::Nxio, S::Nospc, S::Serverfault];
     let status = results.first_chunk::<4>().map(|status| u32::from_be_bytes(*status));
     status.is_some_and(|status| failures.iter().any(|failure| *failure as u32 == status))
+}
+
+/// Appends the data of a READ and its padding to a reply.
+pub fn put_data(data: &FileData, out: &mut OutBuf) {
+    data.parts().for_each(|part| out.put(part.bytes()));
+    put_padding(data, out);
+}
+
+/// Appends the padding that follows the data of a READ.
+pub(crate) fn put_padding(data: &FileData, out: &mut OutBuf) {
+    out.space(padding(data.len())).fill(0);
 }
 
 /// Appends a reply without results.

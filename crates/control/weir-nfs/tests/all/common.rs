@@ -13,7 +13,7 @@ use weir_device::{Device, MemoryDevice};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
 use weir_fs::{Filesystem, InodeRef, Layout, NameCase, NewInode, NewKind, ROOT};
-use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, WatcherSlot};
+use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, WatcherSlot, put_data};
 use weir_nfs_wire::mount::{self, v3};
 use weir_nfs_wire::nfs3::{self, Args, Procedure, Results};
 use weir_nfs_wire::nfsacl;
@@ -172,7 +172,8 @@ impl User<'_> {
         let record = self.record(number, xid, arguments);
         let mut out = OutBuf::default();
         let Served { engine, server, .. } = self.served;
-        assert!(run(engine, server.answer(&self.client, &record, &mut out)));
+        let data = run(engine, server.answer(&self.client, &record, &mut out)).expect("a call");
+        put_data(&data, &mut out);
         let (mark, reply) = out.filled().split_first_chunk::<4>().expect("a reply");
         assert_eq!(u32::from_be_bytes(*mark) as usize, reply.len() | 1 << 31);
         let (reply, mut results) = Reply::decode(reply).unwrap();

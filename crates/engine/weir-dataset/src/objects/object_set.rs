@@ -323,6 +323,11 @@ impl ObjectSet {
         of(&self.open).or_else(|| self.syncing.as_deref().and_then(of))
     }
 
+    /// True if an object has uncommitted changes.
+    pub(crate) fn changes(&self, object: ObjectId) -> bool {
+        self.newest(object, |_| Some(())).is_some()
+    }
+
     /// Returns the uncommitted content of a block; `None` if the block has no change.
     pub(crate) fn dirty(&self, object: ObjectId, block: u64) -> Option<Dirty> {
         self.newest(object, |object| object.table.get(block))

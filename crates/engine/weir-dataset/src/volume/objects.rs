@@ -8,12 +8,14 @@
 //! - a read returns the newest content: from the open txg, else the syncing txg, else the tree;
 //! - a change of an object whose slot cannot be read fails.
 
+use std::ops::Range;
+
 use async_recursion::async_recursion as boxed;
 use weir_base::{ObjectId, RecordSize};
 use weir_block::Block;
 use weir_format::log::OBJECT_TYPE_MIN;
 use weir_format::{BlockPtr, OBJECTS_MAX, ObjectSlot, TreeRoot};
-use weir_pool::{PoolError, RecordPart, Tree};
+use weir_pool::{Leaf, PoolError, RecordPart, Tree};
 
 use crate::error::DatasetError;
 use crate::objects::dirty::Dirty;
@@ -24,7 +26,10 @@ use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
 use crate::volume::read::{RESTARTS_MAX, restarted};
 
-/// Result of the search for a record in the changes in memory.
+/// Blocks of a record: the record size, the number of the record, and the blocks in the record.
+type Parts = (RecordSize, u64, Range<u64>);
+
+/// Result of the search for blocks of a record in the changes in memory.
 enum Found {
     Data(Vec<Block>),
     Hole,
@@ -33,6 +38,17 @@ enum Found {
     /// No change in memory: the record is in the committed trees below this root of the object
     /// table.
     Tree(TreeRoot),
+}
+
+/// Result of [`Volume::try_read_object`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectInMemory {
+    /// The blocks were in memory.
+    Data,
+    /// The record is a hole.
+    Hole,
+    /// A block or a node above it is not in memory.
+    No,
 }
 
 /// Origin of changes, which determines whether the log or a commit makes the changes durable.
@@ -297,42 +313,117 @@ impl Volume {
     ///
     /// # Errors
     /// `Data` if the record, its slot or a node is damaged on every leg.
-    #[boxed(?Send)]
     pub async fn read_object(
         &self,
         object: ObjectId,
         size: RecordSize,
         record: u64,
     ) -> Result<Option<Vec<Block>>, DatasetError> {
-        let read = restarted(async || match self.find_record(object, size, record)? {
+        self.read_object_parts(object, size, (record, 0..size.blocks())).await
+    }
+
+    /// Reads some blocks of a record, as [`Self::read_object`]. `parts`: numbers of the blocks in
+    /// the record.
+    ///
+    /// # Errors
+    /// As [`Self::read_object`].
+    #[boxed(?Send)]
+    pub async fn read_object_parts(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        (record, parts): (u64, Range<u64>),
+    ) -> Result<Option<Vec<Block>>, DatasetError> {
+        let place = (size, record, parts);
+        let read = restarted(async || match self.find_record(object, &place)? {
             Found::Data(blocks) => Ok(Some(blocks)),
             Found::Hole => Ok(None),
-            Found::Stored(ptr) => Ok(self.read_pointer(ptr, size).await?),
-            Found::Tree(table) => Ok(self.read_stored(table, object, (size, record)).await?),
+            Found::Stored(ptr) => Ok(self.read_pointer(ptr, &place).await?),
+            Found::Tree(table) => Ok(self.read_stored(table, object, &place).await?),
         });
         self.noted_object(object, record..record + 1, read.await).await
     }
 
-    fn find_record(
+    /// Appends some blocks of a record to `blocks`, if all of them are in memory. Otherwise appends
+    /// nothing; on [`ObjectInMemory::No`] the caller uses [`Self::read_object_parts`].
+    ///
+    /// # Errors
+    /// The dataset was closed or destroyed. Damage is no error here: a read finds it again.
+    pub fn try_read_object(
         &self,
         object: ObjectId,
         size: RecordSize,
-        record: u64,
-    ) -> Result<Found, DatasetError> {
+        (record, parts): (u64, Range<u64>),
+        blocks: &mut Vec<Block>,
+    ) -> Result<ObjectInMemory, DatasetError> {
+        let mut state = self.state.lock();
+        self.check(&state, 0, 0)?;
+        let pool = &self.core.pool;
+        let ptr = match self.found_in(&state, object, &(size, record, parts.clone()))? {
+            Found::Data(data) => {
+                blocks.extend(data);
+                return Ok(ObjectInMemory::Data);
+            }
+            Found::Hole => return Ok(ObjectInMemory::Hole),
+            Found::Stored(ptr) => ptr,
+            Found::Tree(table) => {
+                let find = || match pool.object_root_cached(table, object)? {
+                    Some(root) => Tree::new(pool, root).leaf_cached(record),
+                    None => Ok(Leaf::Unknown),
+                };
+                let leaves = &mut state.object.leaves;
+                let found = leaves.pointer(pool, table, (object, record), find);
+                let Ok(Some(ptr)) = found else { return Ok(ObjectInMemory::No) };
+                ptr
+            }
+        };
+        drop(state);
+        if ptr.is_hole() {
+            return Ok(ObjectInMemory::Hole);
+        }
+        if pool.check_record(&ptr, size).is_err() {
+            return Ok(ObjectInMemory::No);
+        }
+        let start = blocks.len();
+        for part in parts {
+            let Some(block) = pool.cached(&ptr, part as usize) else {
+                blocks.truncate(start);
+                return Ok(ObjectInMemory::No);
+            };
+            blocks.push(block);
+        }
+        Ok(ObjectInMemory::Data)
+    }
+
+    fn find_record(&self, object: ObjectId, place: &Parts) -> Result<Found, DatasetError> {
         let state = self.state.lock();
         self.check(&state, 0, 0)?;
-        let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
-        if let Some(ptr) = set.reference(object, size, record) {
+        self.found_in(&state, object, place)
+    }
+
+    /// Searches the changes in memory for blocks of a record.
+    fn found_in(
+        &self,
+        state: &State,
+        object: ObjectId,
+        (size, record, parts): &Parts,
+    ) -> Result<Found, DatasetError> {
+        let Some(set) = &state.objects else { return Err(self.no_objects(state)) };
+        let table = Ok(Found::Tree(state.record.root));
+        if !set.changes(object) {
+            return table;
+        }
+        if let Some(ptr) = set.reference(object, *size, *record) {
             return Ok(Found::Stored(ptr));
         }
-        let first = size.first_block(record);
-        let blocks = (first..first + size.blocks()).map(|block| set.dirty(object, block));
-        let mut data = Vec::new();
+        let first = size.first_block(*record);
+        let blocks = (first + parts.start..first + parts.end).map(|at| set.dirty(object, at));
+        let mut data = Vec::with_capacity((parts.end - parts.start) as usize);
         for block in blocks {
             match block {
                 Some(Dirty::Data(block)) => data.push(block),
                 Some(Dirty::Hole) => return Ok(Found::Hole),
-                None => return Ok(Found::Tree(state.record.root)),
+                None => return table,
             }
         }
         Ok(Found::Data(data))
@@ -342,26 +433,26 @@ impl Volume {
         &self,
         table: TreeRoot,
         object: ObjectId,
-        (size, record): (RecordSize, u64),
+        place: &Parts,
     ) -> Result<Option<Vec<Block>>, PoolError> {
         let pool = &self.core.pool;
         let root = pool.object_root(table, object).await?;
-        let ptr = Tree::new(pool, root).lookup(record).await?;
-        self.read_pointer(ptr, size).await
+        let ptr = Tree::new(pool, root).lookup(place.1).await?;
+        self.read_pointer(ptr, place).await
     }
 
     async fn read_pointer(
         &self,
         ptr: BlockPtr,
-        size: RecordSize,
+        (size, _, parts): &Parts,
     ) -> Result<Option<Vec<Block>>, PoolError> {
         let pool = &self.core.pool;
         if ptr.is_hole() {
             return Ok(None);
         }
-        pool.check_record(&ptr, size)?;
+        pool.check_record(&ptr, *size)?;
         let parts: Vec<RecordPart> =
-            (0..size.blocks() as usize).map(|part| RecordPart { ptr, part }).collect();
+            parts.clone().map(|part| RecordPart { ptr, part: part as usize }).collect();
         pool.read_parts(&parts).await.into_iter().collect::<Result<_, _>>().map(Some)
     }
 

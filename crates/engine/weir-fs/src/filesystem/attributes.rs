@@ -27,7 +27,7 @@ impl Filesystem {
     pub async fn attributes(&self, number: ObjectId) -> Result<Attributes, FsError> {
         let cached = self.inode(number)?;
         let slot = self.read_lock(number).await?;
-        Ok(Attributes::of(number, &cached.with_read_time(slot.used()?.1)))
+        Ok(cached.attributes(slot.used()?.1))
     }
 
     /// Changes attributes. Returns the new attributes. `clears_set_id`: a change of the size or the

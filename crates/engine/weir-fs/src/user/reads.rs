@@ -10,6 +10,7 @@ use crate::attributes::Attributes;
 use crate::directory::Probe;
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
+use crate::file_data::FileData;
 use crate::filesystem::state::Filesystem;
 use crate::rights::{Access, Credentials};
 use crate::user::call::Call;
@@ -109,7 +110,7 @@ impl Filesystem {
         user: &Credentials<'_>,
         inode: InodeRef,
         (offset, bytes): (u64, usize),
-    ) -> Result<(Vec<u8>, Attributes), FsError> {
+    ) -> Result<(FileData, Attributes), FsError> {
         let named = [inode];
         let (call, number) = (Call::new(user, &named), inode.number);
         let cached = self.inode(number)?;
@@ -117,7 +118,7 @@ impl Filesystem {
         call.check_data(number, slot.used()?.1, Access::READ)?;
         let read = self.read_locked(number, &slot, (offset, bytes)).await?;
         let stores_atime = !read.is_empty() && self.note_read(&cached, &slot);
-        let attributes = Attributes::of(number, &cached.with_read_time(slot.used()?.1));
+        let attributes = cached.attributes(slot.used()?.1);
         drop(slot);
         if stores_atime && let Err(error) = self.store_atime(number).await {
             tracing::debug!(inode = number.0, %error, "cannot store an atime");
@@ -159,7 +160,7 @@ impl Filesystem {
         call.check(number, inode, Access::READ)?;
         let entries = self.entries(number).after(inode, cookie).await?;
         self.note_read(&cached, &slot);
-        let directory = Attributes::of(number, &cached.with_read_time(inode));
+        let directory = cached.attributes(inode);
         Ok(Listed { directory, entries })
     }
 
