@@ -356,43 +356,69 @@ impl Volume {
         (record, parts): (u64, Range<u64>),
         blocks: &mut Vec<Block>,
     ) -> Result<ObjectInMemory, DatasetError> {
-        let mut state = self.state.lock();
-        self.check(&state, 0, 0)?;
-        let pool = &self.core.pool;
-        let ptr = match self.found_in(&state, object, &(size, record, parts.clone()))? {
+        let ptr = match self.locate(object, &(size, record, parts.clone()))? {
             Found::Data(data) => {
                 blocks.extend(data);
                 return Ok(ObjectInMemory::Data);
             }
             Found::Hole => return Ok(ObjectInMemory::Hole),
+            Found::Tree(_) => return Ok(ObjectInMemory::No),
             Found::Stored(ptr) => ptr,
-            Found::Tree(table) => {
-                let find = || match pool.object_root_cached(table, object)? {
-                    Some(root) => Tree::new(pool, root).leaf_cached(record),
-                    None => Ok(Leaf::Unknown),
-                };
-                let leaves = &mut state.object.leaves;
-                let found = leaves.pointer(pool, table, (object, record), find);
-                let Ok(Some(ptr)) = found else { return Ok(ObjectInMemory::No) };
-                ptr
-            }
         };
-        drop(state);
-        if ptr.is_hole() {
-            return Ok(ObjectInMemory::Hole);
-        }
-        if pool.check_record(&ptr, size).is_err() {
-            return Ok(ObjectInMemory::No);
-        }
         let start = blocks.len();
         for part in parts {
-            let Some(block) = pool.cached(&ptr, part as usize) else {
+            let Some(block) = self.core.pool.cached(&ptr, part as usize) else {
                 blocks.truncate(start);
                 return Ok(ObjectInMemory::No);
             };
             blocks.push(block);
         }
         Ok(ObjectInMemory::Data)
+    }
+
+    /// True if a record has data, and false if it is a hole. `None` if a node above the record is
+    /// not in memory.
+    ///
+    /// # Errors
+    /// As [`Self::try_read_object`].
+    pub fn try_is_data(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        record: u64,
+    ) -> Result<Option<bool>, DatasetError> {
+        Ok(match self.locate(object, &(size, record, 0..1))? {
+            Found::Data(_) | Found::Stored(_) => Some(true),
+            Found::Hole => Some(false),
+            Found::Tree(_) => None,
+        })
+    }
+
+    /// Searches the changes and the nodes in memory for blocks of a record. `Tree` if a node must be
+    /// read first; a `Stored` record is no hole.
+    fn locate(&self, object: ObjectId, place: &Parts) -> Result<Found, DatasetError> {
+        let mut state = self.state.lock();
+        self.check(&state, 0, 0)?;
+        let (pool, (size, record, _)) = (&self.core.pool, place);
+        let found = self.found_in(&state, object, place)?;
+        let ptr = match found {
+            Found::Stored(ptr) => Some(ptr),
+            Found::Tree(table) => {
+                let find = || match pool.object_root_cached(table, object)? {
+                    Some(root) => Tree::new(pool, root).leaf_cached(*record),
+                    None => Ok(Leaf::Unknown),
+                };
+                let leaves = &mut state.object.leaves;
+                leaves.pointer(pool, table, (object, *record), find).ok().flatten()
+            }
+            Found::Data(_) | Found::Hole => None,
+        };
+        Ok(match ptr {
+            Some(ptr) if ptr.is_hole() => Found::Hole,
+            Some(ptr) if pool.check_record(&ptr, *size).is_ok() => Found::Stored(ptr),
+            Some(_) => Found::Tree(state.record.root),
+            None => found,
+        })
     }
 
     fn find_record(&self, object: ObjectId, place: &Parts) -> Result<Found, DatasetError> {
@@ -454,6 +480,22 @@ impl Volume {
         let parts: Vec<RecordPart> =
             parts.clone().map(|part| RecordPart { ptr, part: part as usize }).collect();
         pool.read_parts(&parts).await.into_iter().collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Reads the slots of some objects into the cache, together. Skips damaged slots:
+    /// [`Self::object_slot`] finds the damage.
+    #[boxed(?Send)]
+    pub async fn load_slots(&self, objects: &[ObjectId]) {
+        let (table, mut blocks) = {
+            let state = self.state.lock();
+            let Some(set) = &state.objects else { return };
+            let stored = objects.iter().filter(|object| set.slot(**object).is_none());
+            let blocks: Vec<u64> = stored.map(|object| ObjectSlot::block_of(*object)).collect();
+            (state.record.root, blocks)
+        };
+        blocks.sort_unstable();
+        blocks.dedup();
+        self.core.pool.load_slot_blocks(table, &blocks).await;
     }
 
     /// Reads the slot of an object: its record size and the bytes of the layer above. `None`: the

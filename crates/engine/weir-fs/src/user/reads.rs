@@ -23,7 +23,10 @@ impl Filesystem {
     /// `Stale`.
     #[boxed(?Send)]
     pub async fn attributes_of(&self, inode: InodeRef) -> Result<Attributes, FsError> {
-        let attributes = self.attributes(inode.number).await?;
+        let attributes = match self.try_attributes(inode.number) {
+            Some(known) => known?,
+            None => self.attributes(inode.number).await?,
+        };
         if attributes.generation == inode.generation { Ok(attributes) } else { Err(FsError::Stale) }
     }
 
@@ -114,7 +117,7 @@ impl Filesystem {
         let named = [inode];
         let (call, number) = (Call::new(user, &named), inode.number);
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
+        let slot = self.read_lock_of(&cached).await?;
         call.check_data(number, slot.used()?.1, Access::READ)?;
         let read = self.read_locked(number, &slot, (offset, bytes)).await?;
         let stores_atime = !read.is_empty() && self.note_read(&cached, &slot);
@@ -152,7 +155,7 @@ impl Filesystem {
         let named = [directory];
         let (call, number) = (Call::new(user, &named), directory.number);
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
+        let slot = self.read_lock_of(&cached).await?;
         let (_, inode) = slot.used()?;
         if inode.file_type != FileType::Directory {
             return Err(FsError::NotDirectory);

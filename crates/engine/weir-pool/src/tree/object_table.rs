@@ -82,6 +82,14 @@ impl Pool {
         Ok(())
     }
 
+    /// Reads blocks of the object table into the cache, those of one level together. `indexes`:
+    /// numbers of the blocks, ascending. Skips damaged blocks: a read of the block finds the damage
+    /// again.
+    #[boxed(?Send)]
+    pub async fn load_slot_blocks(&self, table: TreeRoot, indexes: &[u64]) {
+        Tree::new(self, table).load(indexes).await;
+    }
+
     /// Reads a block of the object table, with its pointer; `None` if the table has no such block.
     async fn find_slots(
         &self,
