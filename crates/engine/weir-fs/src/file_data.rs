@@ -7,7 +7,7 @@ use std::ops::Range;
 use weir_base::BLOCK_BYTES;
 use weir_block::Block;
 
-/// Bytes of a file. The blocks are those of the block cache, so that a server can send them without
+/// Bytes of a file. They share the blocks of the block cache, so that a server can send them without
 /// a copy.
 #[derive(Clone, Debug, Default)]
 pub struct FileData(Content);

@@ -18,9 +18,9 @@ use weir_format::{BlockPtr, OBJECTS_MAX, ObjectSlot, TreeRoot};
 use weir_pool::{Leaf, PoolError, RecordPart, Tree};
 
 use crate::error::DatasetError;
-use crate::objects::dirty::Dirty;
+use crate::objects::dirty::DirtyBlocks;
 use crate::objects::object_log::{ObjectRecord, fits_batch};
-use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
+use crate::objects::object_set::{Added, DirtyRecord, ObjectChange, ObjectSet, SlotBody};
 use crate::state::shared::NewBlocks;
 use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
@@ -435,24 +435,14 @@ impl Volume {
         (size, record, parts): &Parts,
     ) -> Result<Found, DatasetError> {
         let Some(set) = &state.objects else { return Err(self.no_objects(state)) };
-        let table = Ok(Found::Tree(state.record.root));
-        if !set.changes(object) {
-            return table;
-        }
-        if let Some(ptr) = set.reference(object, *size, *record) {
-            return Ok(Found::Stored(ptr));
-        }
         let first = size.first_block(*record);
-        let blocks = (first + parts.start..first + parts.end).map(|at| set.dirty(object, at));
-        let mut data = Vec::with_capacity((parts.end - parts.start) as usize);
-        for block in blocks {
-            match block {
-                Some(Dirty::Data(block)) => data.push(block),
-                Some(Dirty::Hole) => return Ok(Found::Hole),
-                None => return table,
-            }
-        }
-        Ok(Found::Data(data))
+        let blocks = first + parts.start..first + parts.end;
+        Ok(match set.dirty(object, *record, blocks) {
+            Some(DirtyRecord::Changed(DirtyBlocks::Data(data))) => Found::Data(data),
+            Some(DirtyRecord::Changed(DirtyBlocks::Hole)) => Found::Hole,
+            Some(DirtyRecord::Stored(ptr)) => Found::Stored(ptr),
+            None => Found::Tree(state.record.root),
+        })
     }
 
     async fn read_stored(

@@ -48,7 +48,7 @@ impl Filesystem {
     #[boxed(?Send)]
     pub async fn open_inode(&self, number: ObjectId) -> Result<Attributes, FsError> {
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
+        let slot = self.read_lock_of(&cached).await?;
         let attributes = cached.attributes(slot.used()?.1);
         self.inodes.new_handle()?.give_to(&cached);
         Ok(attributes)
@@ -81,7 +81,7 @@ impl Filesystem {
         bytes: usize,
     ) -> Result<Vec<u8>, FsError> {
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
+        let slot = self.read_lock_of(&cached).await?;
         let read = self.read_locked(number, &slot, (offset, bytes)).await?;
         let stores_atime = !read.is_empty() && self.note_read(&cached, &slot);
         drop(slot);
@@ -194,8 +194,7 @@ impl Filesystem {
         let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
         let mut blocks = Vec::new();
         if first < last {
-            let changed = draft.changed_blocks(number);
-            blocks.extend(changed.range(first..last).map(|(_, block)| block.clone()));
+            blocks = draft.changed_blocks(number, first..last);
         }
         // `blocks` lacks a record of zeros, which became a hole: the payload then has all bytes.
         let has_blocks = first < last && blocks.len() as u64 == last - first;

@@ -82,9 +82,9 @@ impl Pool {
         Ok(())
     }
 
-    /// Reads blocks of the object table into the cache, those of one level together. `indexes`:
-    /// numbers of the blocks, ascending. Skips damaged blocks: a read of the block finds the damage
-    /// again.
+    /// Reads blocks of the object table into the cache, with the nodes above them, level by level.
+    /// `indexes`: numbers of the blocks, ascending. Skips damaged blocks: a read of the block finds
+    /// the damage again.
     #[boxed(?Send)]
     pub async fn load_slot_blocks(&self, table: TreeRoot, indexes: &[u64]) {
         Tree::new(self, table).load(indexes).await;
