@@ -26,12 +26,14 @@ use crate::procedures::dispatch::{Caller, run};
 use crate::programs::mount::{self as mount_program, Mounts};
 use crate::programs::outcome::Outcome;
 use crate::programs::{acl, quota};
-use crate::share::{CallClass, Completed, Shares};
+use crate::share::{CallClass, Completed, Groups, Shares};
 
 /// A server of NFSv3.
 pub struct Server {
     /// Shares of the server.
     pub shares: Shares,
+    /// Groups of users, for rules with `manage_gids`.
+    pub groups: Groups,
     duplicates: Duplicates,
     /// Clients that mounted a share.
     pub mounts: Mounts,
@@ -46,8 +48,18 @@ pub struct Client {
 impl Server {
     /// Creates a server without shares. `seed` is a random number.
     pub fn new(seed: u64) -> Self {
+        Self::with_groups(seed, Groups::default())
+    }
+
+    /// As [`Self::new`], with another source of the groups of users.
+    pub fn with_groups(seed: u64, groups: Groups) -> Self {
         let (shares, duplicates) = (Shares::default(), Duplicates::new(seed));
-        Self { shares, duplicates, mounts: Mounts::default() }
+        Self { shares, groups, duplicates, mounts: Mounts::default() }
+    }
+
+    fn caller<'c>(&'c self, client: &Client, call: &Call<'c>) -> Caller<'c> {
+        let (address, credential) = (client.address, call.credential);
+        Caller { address, credential, groups: &self.groups }
     }
 
     /// Adds a connection.
@@ -130,13 +142,13 @@ impl Server {
                 None => Outcome::Failed(AcceptStat::ProcUnavail),
             },
             MOUNT3 | MOUNT1 => {
-                let caller = client.caller(call);
+                let caller = self.caller(client, call);
                 let call = (call.version, call.procedure);
                 let place = (&self.shares, &self.mounts);
                 mount_program::run(place, &caller, call, input, &mut Encoder::new(out)).await
             }
             QUOTA1 | QUOTA2 => {
-                let caller = client.caller(call);
+                let caller = self.caller(client, call);
                 let call = (call.version, call.procedure);
                 quota::run(&self.shares, &caller, call, input, &mut Encoder::new(out)).await
             }
@@ -161,7 +173,7 @@ impl Server {
         let Ok(args) = nfs3::Args::decode(procedure, &mut input) else {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
-        let caller = client.caller(call);
+        let caller = self.caller(client, call);
         let results = async |out: &mut OutBuf| {
             let (begun, start) = (Instant::now(), out.len());
             match run(&self.shares, &caller, &args, &mut Encoder::new(out)).await {
@@ -189,7 +201,7 @@ impl Server {
         let Ok(args) = nfsacl::Args::decode(procedure, &mut input) else {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
-        let caller = client.caller(call);
+        let caller = self.caller(client, call);
         let results = async |out: &mut OutBuf| match acl::run(
             &self.shares,
             &caller,
@@ -202,12 +214,6 @@ impl Server {
             Err(stat) => Outcome::Denied(stat),
         };
         once((client, call, bytes), procedure.effect(), out, results).await
-    }
-}
-
-impl Client {
-    fn caller<'c>(&self, call: &Call<'c>) -> Caller<'c> {
-        Caller { address: self.address, credential: call.credential }
     }
 }
 

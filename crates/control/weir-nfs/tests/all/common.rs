@@ -127,6 +127,15 @@ impl Served {
     }
 
     pub(crate) fn user_at(&self, address: &str, uid: u32) -> User<'_> {
+        self.user_with(address, (uid, &[]))
+    }
+
+    /// As [`Self::user`], with these groups in each call.
+    pub(crate) fn user_in(&self, uid: u32, gids: &[u32]) -> User<'_> {
+        self.user_with("10.0.0.1:700", (uid, gids))
+    }
+
+    fn user_with(&self, address: &str, (uid, gids): (u32, &[u32])) -> User<'_> {
         let client = self.server.connect(address.parse().unwrap());
         let mut credential = OutBuf::default();
         let sys = AuthSys {
@@ -134,7 +143,7 @@ impl Served {
             machine_name: Opaque::new(b"client").unwrap(),
             uid,
             gid: uid,
-            gids: Gids::default(),
+            gids: Gids::new(gids).unwrap(),
         };
         sys.encode(&mut Encoder::new(&mut credential));
         let credential = credential.filled().to_vec();
