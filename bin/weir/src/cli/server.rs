@@ -38,6 +38,11 @@ fn show(info: &ServerInfo) -> String {
         name => format!("{name} {} of {}", Human(part.used_bytes), Human(part.limit_bytes)),
     };
     let split: Vec<String> = parts.iter().map(part).collect();
+    let nfs = info.nfs_addresses.join(" ");
+    let nfs = match info.nfs_group_failures {
+        0 => nfs,
+        failures => format!("{nfs} ({failures} failed lookups of groups)"),
+    };
     output::labelled(&[
         ("version", &info.version),
         ("process", &info.pid.to_string()),
@@ -47,6 +52,7 @@ fn show(info: &ServerInfo) -> String {
         ("resident", &resident),
         ("nbd", &info.nbd_addresses.join(" ")),
         ("iscsi", &info.iscsi_portals.join(" ")),
+        ("nfs", &nfs),
         ("disk I/O", &info.io_backend),
     ])
 }

@@ -6,13 +6,13 @@
 //! Invariant: every client command has a time limit, because an NFS client waits for its server.
 
 use std::fs;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::common::ports::free_port;
-use crate::common::{Dirs, GIB, Server, code, eventually, run, text};
+use crate::common::{Dirs, GIB, Server, code, eventually, is_root, run, text};
 use crate::mounts::{Place, on_fuse};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -26,6 +26,10 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn new() -> Self {
+        Self::with(serve)
+    }
+
+    fn with(serve: impl FnOnce(&Dirs, u16) -> Server) -> Self {
         let (dirs, port) = (Dirs::new(), free_port());
         dirs.disk("disk-a", 2 * GIB);
         let server = serve(&dirs, port);
@@ -86,6 +90,49 @@ fn serve(dirs: &Dirs, port: u16) -> Server {
     let mut command = dirs.serve();
     command.args(["--nfs", &format!("127.0.0.1:{port}")]);
     Server::start(dirs, "", command)
+}
+
+/// Starts a server whose user database has the user 7007 in 20 groups: 8000 to 8019. The server sees
+/// this database in a mount namespace of its own.
+fn serve_with_groups(dirs: &Dirs, port: u16) -> Server {
+    const SCRIPT: &str = r#"
+        mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/group && shift 2 && exec "$@"
+    "#;
+    let (users, groups) = (dirs.file("passwd"), dirs.file("group"));
+    fs::write(&users, "root:x:0:0::/:/bin/sh\nanna:x:7007:7007::/:/bin/sh\n").unwrap();
+    let of_anna = (8000..8020).map(|gid| format!("g{gid}:x:{gid}:anna\n"));
+    fs::write(&groups, format!("root:x:0:\nanna:x:7007:\n{}", of_anna.collect::<String>()))
+        .unwrap();
+    let mut serve = dirs.serve();
+    serve.args(["--nfs", &format!("127.0.0.1:{port}")]);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).args([users, groups]);
+    command.arg(serve.get_program()).args(serve.get_args()).env_remove("WEIR_API");
+    command.current_dir(serve.get_current_dir().expect("a test has its own directory"));
+    Server::start(dirs, "", command)
+}
+
+#[test]
+fn users_have_more_groups_than_a_call_carries_with_manage_gids() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with(serve_with_groups);
+    served.share();
+    let source = served.dirs.file("source");
+    fs::write(&source, "of a group").unwrap();
+    let of = |uid: u32, gid: u32| format!("{}&uid={uid}&gid={gid}", served.url("/tank/home/f"));
+    let written = run("timeout", &["30", "nfs-cp", source.to_str().unwrap(), &of(0, 8019)]);
+    assert!(written.status.success(), "{}", text(&written));
+    let read = || run("timeout", &["30", "nfs-cat", &of(7007, 7007)]);
+    assert!(!read().status.success(), "the call has only the group 7007");
+    let rule = "127.0.0.1:no_root_squash,insecure,manage_gids";
+    served.server.weir_words(&["share", "allow", "tank/home", rule]).ok();
+    // On a busy machine, a lookup may take more than a second.
+    eventually("the lookup succeeds", LIMIT, || read().status.success());
+    assert_eq!(String::from_utf8_lossy(&read().stdout), "of a group");
+    let shown = served.server.weir("server show --json").json();
+    assert_eq!(shown["nfs_addresses"][0], format!("127.0.0.1:{}", served.port));
 }
 
 #[test]

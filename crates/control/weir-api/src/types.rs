@@ -109,6 +109,12 @@ pub struct ServerInfo {
     /// Portals of the iSCSI server, as `HOST:PORT,GROUP`.
     #[serde(default)]
     pub iscsi_portals: Vec<String>,
+    /// Addresses of the NFS server, as `HOST:PORT`.
+    #[serde(default)]
+    pub nfs_addresses: Vec<String>,
+    /// Number of failed lookups of groups of NFS users (`manage_gids`) since the start.
+    #[serde(default)]
+    pub nfs_group_failures: u64,
     /// Disk I/O method: `io_uring`, or `polling` if the kernel refuses `io_uring`.
     pub io_backend: String,
 }

@@ -23,10 +23,11 @@ mod status;
 pub use attributes::{fattr, set_attributes, wcc};
 pub use duplicates::{Begun, CallKey, Duplicates, Running, Waiting};
 pub use handle::{Handle, HandleKey, ShareId};
-pub use programs::{Client, Mounts, Server, find_directory};
+pub use programs::{Client, Mounts, Server, find_directory, put_data};
 pub use session::{Nfs, SessionError};
 pub use share::{
-    CallClass, CallFigures, ClassFigures, ClientFigures, Identity, Refusal, Rights, Rule,
-    RuleError, Rules, Share, ShareStatistics, Shares, Squash, Watcher, WatcherSlot, identify,
+    CallClass, CallFigures, ClassFigures, ClientFigures, FindGroups, Groups, Identity, Refusal,
+    Rights, Rule, RuleError, Rules, Share, ShareStatistics, Shares, Squash, Watcher, WatcherSlot,
+    identify,
 };
 pub use status::{mount_status, status};

@@ -74,3 +74,40 @@ pub const REPLY_BYTES: usize = 1 << 10;
 /// Replies that wait for a send. At this size the connection runs no further call, because its
 /// client does not read.
 pub const SEND_BYTES: usize = 4 << 20;
+
+/// Shortest data of a READ that the server sends directly from cached blocks. For shorter data, a
+/// copy costs less than the additional parts of the send.
+pub const SHARE_BYTES_MIN: usize = 64 << 10;
+
+/// Maximum number of blocks of one send. With the bytes between them they are at most 800 parts,
+/// and one system call accepts 1,024 (UIO_MAXIOV).
+pub const BLOCKS_OF_SEND_MAX: usize = 768;
+
+/// Maximum time for which a call waits for the groups of its user (`manage_gids`). Then the server
+/// uses the groups of the call: a client repeats a call only after a minute, and its programs wait.
+pub const LOOKUP_WAIT: Duration = Duration::from_secs(1);
+
+/// Time for which the server remembers the groups of a user: a user who leaves a group loses the
+/// rights of the group after this time. rpc.mountd(8) remembers them for 30 minutes.
+pub const LOOKUPS_KEPT: Duration = Duration::from_mins(5);
+
+/// Time for which the server remembers a failed lookup, so that not every call waits for a directory
+/// service that does not answer.
+pub const LOOKUPS_FAILED_KEPT: Duration = Duration::from_secs(10);
+
+/// Maximum number of unfinished lookups. A client can name any user number in each of its calls.
+pub const LOOKUPS_MAX: usize = 1024;
+
+/// Maximum number of threads for lookups. More of them would not make a slow directory service
+/// faster.
+pub const LOOKUP_THREADS_MAX: usize = 4;
+
+/// Maximum number of users whose groups the server remembers. Each takes about 150 bytes without its
+/// groups.
+pub const GROUPS_USERS_MAX: usize = 4096;
+
+/// Maximum number of groups of one user (NGROUPS_MAX of Linux).
+pub const GROUPS_OF_USER_MAX: usize = 64 << 10;
+
+/// Maximum number of groups of all remembered users: 4 MiB.
+pub const GROUPS_MAX: usize = 1 << 20;

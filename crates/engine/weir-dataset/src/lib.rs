@@ -61,5 +61,6 @@ pub use streams::send::{SendFrom, SendSpec, Sending};
 pub use volume::extents::Extent;
 pub use volume::object_data::DataRecords;
 pub use volume::object_lists::FoundRanges;
+pub use volume::objects::ObjectInMemory;
 pub use volume::open_objects::OpenObjects;
 pub use weir_base::property::Refreservation;

@@ -16,8 +16,9 @@ use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 use weir_base::hash::HashMap;
 use weir_base::{ObjectId, RecordSize};
 use weir_dataset::LayerMemory;
-use weir_format::files::{Inode, InodeState};
+use weir_format::files::{Inode, InodeState, TimeStamp};
 
+use crate::attributes::Attributes;
 use crate::draft::reads::Reads;
 use crate::error::FsError;
 use crate::policy::ReadTime;
@@ -57,8 +58,16 @@ pub(crate) struct CachedInode {
 impl CachedInode {
     /// A copy of an inode with the newest atime.
     pub(crate) fn with_read_time(&self, inode: &Inode) -> Inode {
-        let atime = self.read_time.lock().map_or(inode.atime, |read| read.newest);
-        Inode { atime, ..inode.clone() }
+        Inode { atime: self.atime(inode), ..inode.clone() }
+    }
+
+    /// Attributes of an inode with the newest atime.
+    pub(crate) fn attributes(&self, inode: &Inode) -> Attributes {
+        Attributes { atime: self.atime(inode), ..Attributes::of(self.number, inode) }
+    }
+
+    fn atime(&self, inode: &Inode) -> TimeStamp {
+        self.read_time.lock().map_or(inode.atime, |read| read.newest)
     }
 
     /// Counts a handle that a client opened. The caller holds the lock of the slot.

@@ -14,6 +14,7 @@ mod attributes;
 mod changed;
 mod check;
 mod error;
+mod file_data;
 mod layout;
 
 pub mod directory;
@@ -32,6 +33,7 @@ pub use changed::{Changed, ChangedInode};
 pub use check::Finding;
 pub use draft::xattrs::ACCESS_ACL;
 pub use error::FsError;
+pub use file_data::{FileData, FilePart};
 pub use filesystem::create::{NewInode, NewKind};
 pub use filesystem::list::ListedEntry;
 pub use filesystem::names::RenameMode;

@@ -23,7 +23,8 @@ use crate::cli::base::session::Session;
 const RULES: &str = "Clients with their rights: CLIENT[:OPTION,...]. CLIENT is an address, a \
                      network such as 10.0.0.0/8 or [fd00::]/8, or * for all. Options: rw (default) \
                      or ro; root_squash (default), no_root_squash or all_squash; secure (default: \
-                     only ports below 1024) or insecure; anonuid=N, anongid=N";
+                     only ports below 1024) or insecure; anonuid=N, anongid=N; manage_gids \
+                     (the server looks up the groups of users)";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShareVerb {

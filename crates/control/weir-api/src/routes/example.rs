@@ -48,6 +48,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("name", "tank/vm1"),
     ("names", "tank/vm1"),
     ("nbd_addresses", "unix:/var/lib/weir/nbd.sock"),
+    ("nfs_addresses", "192.0.2.10:2049"),
     ("new", "/dev/sdc"),
     ("next", "42"),
     ("note", "missing"),

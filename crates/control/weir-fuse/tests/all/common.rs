@@ -17,7 +17,7 @@ use weir_device::{Device, MemoryDevice};
 use weir_format::{VdevKind, VdevRole};
 use weir_fs::{Changed, Filesystem, InodeRef, Layout, NameCase, ROOT};
 use weir_fuse::{KernelCaches, Mount, MountOptions};
-use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, Watcher, WatcherSlot};
+use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, Watcher, WatcherSlot, put_data};
 use weir_nfs_wire::nfs3::{
     self, Args, CreateArgs, CreateHow, DirOpArgs, FileHandle, LinkArgs, MkdirArgs, Nfsstat3,
     RenameArgs, Results, Sattr3, SetattrArgs, StableHow, WriteArgs,
@@ -237,7 +237,8 @@ impl Nfs<'_> {
         arguments(&mut encoder);
         let mut out = OutBuf::default();
         let answer = self.server.answer(&self.client, record.filled(), &mut out);
-        assert!(self.runtime.block_on(answer));
+        let data = self.runtime.block_on(answer).expect("a call");
+        put_data(&data, &mut out);
         let (_, mut results) = Reply::decode(&out.filled()[4..]).unwrap();
         decode(&mut results)
     }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use weir_base::ObjectId;
-use weir_fs::{Attributes, BeforeAfter, Changed, Filesystem, FsError, InodeRef};
+use weir_fs::{Attributes, BeforeAfter, Changed, FileData, Filesystem, FsError, InodeRef};
 use weir_nfs_wire::nfs3::{Fattr3, FileHandle, Nfs3Result, Nfsstat3, PostOpAttr, WccData};
 use weir_oncrpc::{Encoder, Failed, Opaque, Xdr};
 
@@ -22,6 +22,8 @@ pub(crate) struct At {
     pub(crate) user: Identity,
     /// Number of bytes that the call read or wrote so far.
     pub(crate) bytes: Cell<u64>,
+    /// Data of a READ, which follows the encoded results.
+    pub(crate) data: Cell<FileData>,
 }
 
 impl At {

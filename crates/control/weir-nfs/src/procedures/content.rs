@@ -8,7 +8,7 @@ use weir_format::files::{FileType, TimeStamp};
 use weir_fs::{Allowed, BeforeAfter, Changed, FsError};
 use weir_nfs_wire::nfs3::{
     AccessArgs, AccessResok, CommitArgs, CommitResok, GetattrResok, Nfsstat3, Nfstime3, ReadArgs,
-    ReadResok, ReadlinkResok, SetattrArgs, StableHow, WriteArgs, WriteResok, access,
+    ReadlinkResok, SetattrArgs, StableHow, WriteArgs, WriteResok, access, encode_read_head,
 };
 use weir_oncrpc::{Encoder, Opaque, Xdr};
 
@@ -105,16 +105,10 @@ pub(super) async fn read(at: &At, args: &ReadArgs<'_>, out: &mut Encoder<'_>) {
         Ok((data, attributes)) => {
             let end = args.offset.saturating_add(data.len() as u64);
             at.bytes.set(data.len() as u64);
-            let data = Opaque::new(&data).expect("a read returns at most the count of the call");
-            put(
-                out,
-                &ReadResok {
-                    attributes: Some(at.fattr(&attributes)),
-                    count: data.bytes().len() as u32,
-                    eof: end >= attributes.size,
-                    data,
-                },
-            );
+            let (is_end, attributes) = (end >= attributes.size, Some(at.fattr(&attributes)));
+            // The sender appends the data and its padding.
+            let _padding = encode_read_head(out, &attributes, data.len(), is_end);
+            at.data.set(data);
         }
         Err(error) => put_error_of_data(&error, at.known().await, out),
     }

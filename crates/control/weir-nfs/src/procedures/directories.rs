@@ -6,9 +6,11 @@
 //! - a cookie stays valid whatever happens to other entries, so the cookie verifier is always 0;
 //! - a reply without entries says that the list ends, or that the buffer is too small.
 
+use weir_base::ObjectId;
 use weir_fs::{Attributes, FsError, InodeRef};
 use weir_nfs_wire::nfs3::{
-    DirectoryReply, Entry, EntryPlus, Nfsstat3, ReaddirArgs, ReaddirplusArgs, Verifier,
+    DirectoryReply, DirectoryRoom, Entry, EntryPlus, Nfsstat3, ReaddirArgs, ReaddirplusArgs,
+    Verifier,
 };
 use weir_oncrpc::{Encoder, Opaque};
 
@@ -67,6 +69,25 @@ pub(super) async fn readdirplus(at: &At, args: &ReaddirplusArgs<'_>, out: &mut E
     list(at, (args.cookie, args.cookieverf), limits, out).await;
 }
 
+/// Lists the entries after a cookie that can fit in a reply of READDIRPLUS with this much room, and
+/// one more that does not fit. At an error, returns the entries before it.
+async fn parts(at: &At, cookie: u64, room: DirectoryRoom) -> Result<Part, FsError> {
+    let mut all = part(at, cookie).await?;
+    let count = |items: &[Item]| room.entries_plus(items.iter().map(|item| item.name.len()));
+    while !all.is_last && count(&all.items) == all.items.len() && all.items.len() < ENTRIES_MAX {
+        let Some(last) = all.items.last() else { break };
+        let Ok(more) = part(at, last.cookie).await else { break };
+        all.items.extend(more.items);
+        all.is_last = more.is_last;
+    }
+    let wanted = count(&all.items) + 1;
+    if all.items.len() > wanted {
+        all.items.truncate(wanted);
+        all.is_last = false;
+    }
+    Ok(all)
+}
+
 /// Appends a list. `dircount` is set for READDIRPLUS.
 async fn list(
     at: &At,
@@ -77,7 +98,12 @@ async fn list(
     if cookie != 0 && verifier != NO_VERIFIER {
         return put_status(out, Nfsstat3::BadCookie, at.known().await);
     }
-    let mut next = match part(at, cookie).await {
+    let room = dircount.map(|dircount| DirectoryRoom::new(dircount, bytes_max));
+    let listed = match room {
+        None => part(at, cookie).await,
+        Some(room) => parts(at, cookie, room).await,
+    };
+    let mut next = match listed {
         Ok(part) => part,
         Err(error) => return put_error(out, &error, at.known().await),
     };
@@ -93,18 +119,17 @@ async fn list(
         return put_status(out, Nfsstat3::Toosmall, attributes);
     };
     let mut fits = true;
-    let failed = 'parts: loop {
+    let failed = loop {
         let Some(last) = next.items.last().map(|item| item.cookie) else { break None };
-        for item in &next.items {
-            fits = reply.entries() < ENTRIES_MAX && push(at, &mut reply, item, dircount).await;
-            if !fits {
-                break 'parts None;
-            }
-        }
-        if next.is_last {
+        fits = push_all(at, &mut reply, &next.items).await;
+        if !fits || next.is_last {
             break None;
         }
-        match part(at, last).await {
+        let listed = match reply.room() {
+            None => part(at, last).await,
+            Some(room) => parts(at, last, room).await,
+        };
+        match listed {
             Ok(more) => next = more,
             Err(error) => break Some(error),
         }
@@ -125,27 +150,26 @@ async fn list(
     }
 }
 
-/// Appends an entry. Returns false if it does not fit.
-async fn push(
-    at: &At,
-    reply: &mut DirectoryReply<'_, '_>,
-    item: &Item,
-    dircount: Option<u32>,
-) -> bool {
-    let Ok(name) = Opaque::new(&item.name) else { return true };
-    let (fileid, cookie) = (item.number, item.cookie);
-    if dircount.is_none() {
-        return reply.push(&Entry { fileid, name, cookie });
+/// Appends entries. Returns false if one does not fit.
+async fn push_all(at: &At, reply: &mut DirectoryReply<'_, '_>, items: &[Item]) -> bool {
+    if reply.room().is_none() {
+        return items.iter().all(|item| {
+            let Ok(name) = Opaque::new(&item.name) else { return true };
+            let (fileid, cookie) = (item.number, item.cookie);
+            reply.entries() < ENTRIES_MAX && reply.push(&Entry { fileid, name, cookie })
+        });
     }
-    // The parent of the root is outside of the share.
-    let is_parent = cookie == PARENT_COOKIE;
-    let found = if is_parent {
-        None
-    } else {
-        at.files().attributes(weir_base::ObjectId(item.number)).await.ok()
-    };
-    let bytes = found.as_ref().map(|found| at.handle(InodeRef::from(found)));
-    let handle = bytes.as_ref().map(as_handle);
-    let attributes = found.map(|found| at.fattr(&found));
-    reply.push_plus(&EntryPlus { fileid, name, cookie, attributes, handle })
+    let numbers: Vec<ObjectId> = items.iter().map(|item| ObjectId(item.number)).collect();
+    let found = at.files().attributes_of_all(&numbers).await;
+    items.iter().zip(found).all(|(item, found)| {
+        let Ok(name) = Opaque::new(&item.name) else { return true };
+        let (fileid, cookie) = (item.number, item.cookie);
+        // The parent of the root is outside of the share.
+        let found = found.ok().filter(|_| cookie != PARENT_COOKIE);
+        let bytes = found.as_ref().map(|found| at.handle(InodeRef::from(found)));
+        let handle = bytes.as_ref().map(as_handle);
+        let attributes = found.map(|found| at.fattr(&found));
+        let entry = EntryPlus { fileid, name, cookie, attributes, handle };
+        reply.entries() < ENTRIES_MAX && reply.push_plus(&entry)
+    })
 }

@@ -16,13 +16,15 @@ use weir_oncrpc::message::{AuthStat, OpaqueAuth};
 use crate::handle::Handle;
 use crate::procedures::at::{At, put_status};
 use crate::procedures::{content, directories, names, properties};
-use crate::share::{Found, Refusal, Shares, identify};
+use crate::share::{Found, Groups, Refusal, Shares, identify_caller};
 
 /// The client of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller<'c> {
     pub(crate) address: SocketAddr,
     pub(crate) credential: OpaqueAuth<'c>,
+    /// Groups of users, for rules with `manage_gids`.
+    pub(crate) groups: &'c Groups,
 }
 
 /// Reason why a procedure does not run.
@@ -32,7 +34,7 @@ pub(crate) enum Stop {
 }
 
 /// Finds the share and the inode of a handle, and the user of the call.
-pub(crate) fn resolve(
+pub(crate) async fn resolve(
     shares: &Shares,
     caller: &Caller<'_>,
     (handle, effect): (&FileHandle<'_>, Effect),
@@ -50,7 +52,8 @@ pub(crate) fn resolve(
     if share.fsid != handle.fsid || handle.snapshot != 0 {
         return Err(Stop::Status(Nfsstat3::Stale));
     }
-    let user = identify(&share.rules, caller.address, &caller.credential);
+    let rules = (&share.rules, caller.groups);
+    let user = identify_caller(rules, caller.address, &caller.credential).await;
     let user = user.map_err(|refusal| match refusal {
         Refusal::Access => Stop::Status(Nfsstat3::Acces),
         Refusal::Auth(stat) => Stop::Auth(stat),
@@ -58,7 +61,7 @@ pub(crate) fn resolve(
     if effect == Effect::Changes && !user.writes {
         return Err(Stop::Status(Nfsstat3::Rofs));
     }
-    Ok(At { share, inode: handle.inode, user, bytes: Cell::new(0) })
+    Ok(At { share, inode: handle.inode, user, bytes: Cell::new(0), data: Cell::default() })
 }
 
 /// The handle that decides about share and user.
@@ -129,7 +132,7 @@ pub(crate) async fn run(
 ) -> Result<Option<At>, AuthStat> {
     let procedure = args.procedure();
     let Some(handle) = first_handle(args) else { return Ok(None) };
-    let at = match resolve(shares, caller, (&handle, procedure.effect())) {
+    let at = match resolve(shares, caller, (&handle, procedure.effect())).await {
         Ok(at) => at,
         Err(Stop::Auth(stat)) => return Err(stat),
         Err(Stop::Status(status)) => {

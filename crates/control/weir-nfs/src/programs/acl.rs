@@ -33,7 +33,7 @@ pub(crate) async fn run(
         Args::Getacl(args) => args.object,
         Args::Setacl(args) => args.object,
     };
-    let at = match resolve(shares, caller, (&handle, args.procedure().effect())) {
+    let at = match resolve(shares, caller, (&handle, args.procedure().effect())).await {
         Ok(at) => at,
         Err(Stop::Auth(stat)) => return Err(stat),
         Err(Stop::Status(status)) => {

@@ -7,4 +7,5 @@ mod quota;
 mod server;
 
 pub use mount::{Mounts, find_directory};
-pub use server::{Client, Server};
+pub(crate) use server::put_padding;
+pub use server::{Client, Server, put_data};

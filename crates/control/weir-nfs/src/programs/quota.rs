@@ -14,7 +14,7 @@ use weir_oncrpc::{Decoder, Encoder, Xdr};
 
 use crate::procedures::dispatch::Caller;
 use crate::programs::outcome::Outcome;
-use crate::share::{Found, Refusal, Shares, identify};
+use crate::share::{Found, Refusal, Shares, identify_caller};
 
 /// Runs a procedure of rquota and appends its results.
 pub(crate) async fn run(
@@ -55,7 +55,8 @@ async fn quota(
     let (Found::Share(share), _) = shares.of_path(path) else {
         return Ok(GetquotaResult::NoQuota);
     };
-    let user = match identify(&share.rules, caller.address, &caller.credential) {
+    let rules = (&share.rules, caller.groups);
+    let user = match identify_caller(rules, caller.address, &caller.credential).await {
         Ok(user) => user,
         Err(Refusal::Access) => return Ok(GetquotaResult::Perm),
         Err(Refusal::Auth(stat)) => return Err(Outcome::Denied(stat)),

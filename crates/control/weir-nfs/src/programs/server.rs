@@ -13,9 +13,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use weir_block::OutBuf;
+use weir_fs::FileData;
 use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4, rquota};
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::record::RecordStart;
+use weir_oncrpc::xdr::padding;
 use weir_oncrpc::{Decoder, Encoder};
 
 use crate::duplicates::{Begun, ConnectionReplies, Duplicates};
@@ -24,12 +26,14 @@ use crate::procedures::dispatch::{Caller, run};
 use crate::programs::mount::{self as mount_program, Mounts};
 use crate::programs::outcome::Outcome;
 use crate::programs::{acl, quota};
-use crate::share::{CallClass, Completed, Shares};
+use crate::share::{CallClass, Completed, Groups, Shares};
 
 /// A server of NFSv3.
 pub struct Server {
     /// Shares of the server.
     pub shares: Shares,
+    /// Groups of users, for rules with `manage_gids`.
+    pub groups: Groups,
     duplicates: Duplicates,
     /// Clients that mounted a share.
     pub mounts: Mounts,
@@ -44,8 +48,18 @@ pub struct Client {
 impl Server {
     /// Creates a server without shares. `seed` is a random number.
     pub fn new(seed: u64) -> Self {
+        Self::with_groups(seed, Groups::default())
+    }
+
+    /// As [`Self::new`], with another source of the groups of users.
+    pub fn with_groups(seed: u64, groups: Groups) -> Self {
         let (shares, duplicates) = (Shares::default(), Duplicates::new(seed));
-        Self { shares, duplicates, mounts: Mounts::default() }
+        Self { shares, groups, duplicates, mounts: Mounts::default() }
+    }
+
+    fn caller<'c>(&'c self, client: &Client, call: &Call<'c>) -> Caller<'c> {
+        let (address, credential) = (client.address, call.credential);
+        Caller { address, credential, groups: &self.groups }
     }
 
     /// Adds a connection.
@@ -59,19 +73,25 @@ impl Server {
         self.duplicates.connections(address)
     }
 
-    /// Runs a call. `record` is its record without marks. Appends the reply with its mark to `out`.
-    /// Returns false if the server must close the connection, because the record is no call.
+    /// Runs a call. `record` is its record without marks. Appends the reply with its mark to `out`,
+    /// except the data of a READ: the caller sends the returned data behind `out`, with its padding
+    /// ([`put_data`]). Returns `None` if the server must close the connection, because the record
+    /// is no call.
     ///
     /// # Durability
     /// The changes of the call are as durable as RFC 1813 demands before this returns.
-    pub async fn answer(&self, client: &Client, record: &[u8], out: &mut OutBuf) -> bool {
+    pub async fn answer(
+        &self,
+        client: &Client,
+        record: &[u8],
+        out: &mut OutBuf,
+    ) -> Option<FileData> {
         let start = out.len();
         let (call, arguments) = match Call::decode(record) {
             Ok(decoded) => decoded,
             Err(error) => {
-                let Some(reply) = error.reply() else { return false };
-                put_reply(&reply, out);
-                return true;
+                put_reply(&error.reply()?, out);
+                return Some(FileData::default());
             }
         };
         let mark = RecordStart::begin(out);
@@ -79,7 +99,11 @@ impl Server {
         let failure = match self.results(client, &call, arguments, out).await {
             Outcome::Done => {
                 mark.finish(out, 0);
-                return true;
+                return Some(FileData::default());
+            }
+            Outcome::Data(data) => {
+                mark.finish(out, data.len() + padding(data.len()));
+                return Some(data);
             }
             Outcome::Failed(stat) => Some(Reply::accepted(call.xid, stat)),
             Outcome::Denied(stat) => Some(Reply::auth_error(call.xid, stat)),
@@ -89,7 +113,7 @@ impl Server {
         if let Some(reply) = failure {
             put_reply(&reply, out);
         }
-        true
+        Some(FileData::default())
     }
 
     /// Appends the results of a call.
@@ -118,13 +142,13 @@ impl Server {
                 None => Outcome::Failed(AcceptStat::ProcUnavail),
             },
             MOUNT3 | MOUNT1 => {
-                let caller = client.caller(call);
+                let caller = self.caller(client, call);
                 let call = (call.version, call.procedure);
                 let place = (&self.shares, &self.mounts);
                 mount_program::run(place, &caller, call, input, &mut Encoder::new(out)).await
             }
             QUOTA1 | QUOTA2 => {
-                let caller = client.caller(call);
+                let caller = self.caller(client, call);
                 let call = (call.version, call.procedure);
                 quota::run(&self.shares, &caller, call, input, &mut Encoder::new(out)).await
             }
@@ -149,14 +173,16 @@ impl Server {
         let Ok(args) = nfs3::Args::decode(procedure, &mut input) else {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
-        let caller = client.caller(call);
+        let caller = self.caller(client, call);
         let results = async |out: &mut OutBuf| {
             let (begun, start) = (Instant::now(), out.len());
             match run(&self.shares, &caller, &args, &mut Encoder::new(out)).await {
                 Ok(at) => {
                     let results = out.filled().get(start..).unwrap_or_default();
-                    at.inspect(|at| count(at, (&caller, procedure), begun, results));
-                    Outcome::Done
+                    let Some(at) = at else { return Outcome::Done };
+                    count(&at, (&caller, procedure), begun, results);
+                    let data = at.data.take();
+                    if data.is_empty() { Outcome::Done } else { Outcome::Data(data) }
                 }
                 Err(stat) => Outcome::Denied(stat),
             }
@@ -175,7 +201,7 @@ impl Server {
         let Ok(args) = nfsacl::Args::decode(procedure, &mut input) else {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
-        let caller = client.caller(call);
+        let caller = self.caller(client, call);
         let results = async |out: &mut OutBuf| match acl::run(
             &self.shares,
             &caller,
@@ -188,12 +214,6 @@ impl Server {
             Err(stat) => Outcome::Denied(stat),
         };
         once((client, call, bytes), procedure.effect(), out, results).await
-    }
-}
-
-impl Client {
-    fn caller<'c>(&self, call: &Call<'c>) -> Caller<'c> {
-        Caller { address: self.address, credential: call.credential }
     }
 }
 
@@ -251,6 +271,17 @@ fn has_failed(results: &[u8]) -> bool {
     let failures = [S::Io, S::Nxio, S::Nospc, S::Serverfault];
     let status = results.first_chunk::<4>().map(|status| u32::from_be_bytes(*status));
     status.is_some_and(|status| failures.iter().any(|failure| *failure as u32 == status))
+}
+
+/// Appends the data of a READ and its padding to a reply.
+pub fn put_data(data: &FileData, out: &mut OutBuf) {
+    data.parts().for_each(|part| out.put(part.bytes()));
+    put_padding(data, out);
+}
+
+/// Appends the padding that follows the data of a READ.
+pub(crate) fn put_padding(data: &FileData, out: &mut OutBuf) {
+    out.space(padding(data.len())).fill(0);
 }
 
 /// Appends a reply without results.

@@ -19,11 +19,12 @@ use compio::buf::{IntoInner as _, IoBuf as _};
 use futures_util::future::select;
 use rustix::net::Shutdown;
 use weir_block::OutBuf;
+use weir_fs::FileData;
 use weir_net::limits::SEND_STALL_LIMIT;
 use weir_net::{Budget, CutOff, Input, Peer, Protocol, Socket, Watch, shut};
 use weir_nfs_wire::nfs3;
 use weir_oncrpc::message::Call;
-use weir_oncrpc::record::{Framed, frame};
+use weir_oncrpc::record::{Framed, MARK_BYTES, frame};
 
 use super::connection::{Connection, Ticket};
 use super::error::SessionError;
@@ -129,12 +130,14 @@ impl Reader {
     ) -> Result<(), SessionError> {
         let mut input = Input::new(RECORD_BYTES_MAX + 4);
         loop {
-            let (need, used, call) = match frame(input.pending_mut(), RECORD_BYTES_MAX)? {
-                Framed::Need { bytes, .. } => (bytes, 0, None),
-                Framed::Record { record, used } => (0, used, Some(record.to_vec())),
+            let (need, found) = match frame(input.pending_mut(), RECORD_BYTES_MAX)? {
+                Framed::Need { bytes, .. } => (bytes, None),
+                Framed::Record { record, used } => (0, Some((record.len(), used))),
             };
-            if let Some(call) = call {
-                input.consume(used);
+            if let Some((record_bytes, used)) = found {
+                let mut call = input.take_message(used);
+                // Joining the fragments of a record leaves bytes behind it.
+                call.truncate(MARK_BYTES + record_bytes);
                 watch.place().used();
                 watch.has_work();
                 if !self.run(call).await? {
@@ -167,17 +170,21 @@ impl Reader {
         }
     }
 
-    /// Runs a call: at once, or as a task if it must wait. Returns false if the connection broke.
-    async fn run(&self, record: Vec<u8>) -> Result<bool, SessionError> {
-        let bytes = record.len() + reply_bytes(&record);
+    /// Runs a call: at once, or as a task if it must wait. `marked` is a record behind a mark.
+    /// Returns false if the connection broke.
+    async fn run(&self, marked: Vec<u8>) -> Result<bool, SessionError> {
+        let record = marked.get(MARK_BYTES..).unwrap_or_default();
+        let bytes = record.len() + reply_bytes(record);
         let Some(ticket) = self.connection.ticket(bytes).await else { return Ok(false) };
         let (server, client) = (Arc::clone(&self.server), Rc::clone(&self.client));
+        let mut out = self.connection.reply_buffer();
         let mut call = Box::pin(async move {
-            let mut out = OutBuf::default();
-            server.answer(&client, &record, &mut out).await.then_some(out)
+            let record = marked.get(MARK_BYTES..).unwrap_or_default();
+            let data = server.answer(&client, record, &mut out).await?;
+            Some((out, data))
         });
         match futures_util::poll!(&mut call) {
-            Poll::Ready(Some(reply)) => self.connection.reply(&reply, ticket),
+            Poll::Ready(Some((reply, data))) => self.connection.reply(reply, &data, ticket),
             Poll::Ready(None) => return Err(SessionError::NoCall),
             Poll::Pending => {
                 let connection = Rc::clone(&self.connection);
@@ -190,12 +197,12 @@ impl Reader {
 
 /// Waits for a call and adds its reply to the next send.
 async fn finish(
-    call: impl Future<Output = Option<OutBuf>>,
+    call: impl Future<Output = Option<(OutBuf, FileData)>>,
     connection: Rc<Connection>,
     ticket: Ticket,
 ) {
-    let reply = call.await.expect("a record that is no call needs no wait");
-    connection.reply(&reply, ticket);
+    let (reply, data) = call.await.expect("a record that is no call needs no wait");
+    connection.reply(reply, &data, ticket);
     connection.flush_replies();
 }
 
@@ -213,9 +220,8 @@ fn reply_bytes(record: &[u8]) -> usize {
         | nfs3::Procedure::Readlink => nfs3::Args::decode(procedure, &mut input),
         _ => return REPLY_BYTES,
     };
-    // The reply has a copy of the data that the filesystem returned.
     let data = match data {
-        Ok(nfs3::Args::Read(args)) => 2 * args.count.min(TRANSFER_BYTES_MAX),
+        Ok(nfs3::Args::Read(args)) => args.count.min(TRANSFER_BYTES_MAX),
         Ok(nfs3::Args::Readdir(args)) => args.count.min(DIRECTORY_BYTES_MAX),
         Ok(nfs3::Args::Readdirplus(args)) => args.maxcount.min(DIRECTORY_BYTES_MAX),
         _ => 0,
@@ -241,9 +247,9 @@ async fn write_replies<S: Socket>(
         };
         let awaits_client = connection.grant().awaits_client();
         let moved = |bytes| connection.grant().moved(bytes);
-        let BufResult(sent, _) = next.send(&mut socket, SEND_STALL_LIMIT, moved).await;
+        let BufResult(sent, outgoing) = next.send(&mut socket, SEND_STALL_LIMIT, moved).await;
         drop(awaits_client);
-        connection.sent();
+        connection.sent(outgoing.head);
         if let Err(error) = sent {
             break Err(error.into());
         }

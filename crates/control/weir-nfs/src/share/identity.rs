@@ -1,12 +1,17 @@
 //! User on whose behalf the server acts for a call: the only constructor of an [`Identity`].
 //!
-//! Invariant: the rules replace user, group and supplementary groups before anything uses them.
+//! Invariants:
+//! - the rules replace user, group and supplementary groups before anything uses them;
+//! - with `manage_gids`, the supplementary groups of a call are used only if the server cannot look
+//!   up the groups of the user.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use weir_fs::Credentials;
 use weir_oncrpc::message::{AuthStat, Credential, OpaqueAuth};
 
+use super::groups::Groups;
 use super::rules::{Rights, Rules, Squash};
 
 /// Highest port that only privileged programs of a client may use.
@@ -17,8 +22,12 @@ const RESERVED_PORT_MAX: u16 = 1023;
 pub struct Identity {
     uid: u32,
     gid: u32,
-    groups: Vec<u32>,
+    groups: Arc<[u32]>,
     is_privileged: bool,
+    /// True if the server must look up the groups of the user.
+    is_managed: bool,
+    /// Group that replaces group 0.
+    root_group: Option<u32>,
     /// True if the user's client may change files.
     pub writes: bool,
 }
@@ -47,8 +56,10 @@ impl Identity {
         Self {
             uid: rights.anonymous_uid,
             gid: rights.anonymous_gid,
-            groups: Vec::new(),
+            groups: Arc::default(),
             is_privileged: false,
+            is_managed: false,
+            root_group: None,
             writes: rights.writes,
         }
     }
@@ -74,19 +85,46 @@ pub fn identify(
             if rights.squash == Squash::All || squashes_root && sys.uid == 0 {
                 return Ok(Identity::anonymous(&rights));
             }
-            let group = |gid: u32| {
-                if squashes_root && gid == 0 { rights.anonymous_gid } else { gid }
-            };
+            let root_group = squashes_root.then_some(rights.anonymous_gid);
+            let gid = root_group.filter(|_| sys.gid == 0).unwrap_or(sys.gid);
             Ok(Identity {
                 uid: sys.uid,
-                gid: group(sys.gid),
-                groups: sys.gids.as_slice().iter().map(|gid| group(*gid)).collect(),
+                gid,
+                groups: replaced(sys.gids.as_slice().into(), root_group),
                 is_privileged: sys.uid == 0,
+                is_managed: rights.manage_gids,
+                root_group,
                 writes: rights.writes,
             })
         }
         Credential::RpcsecGss | Credential::Unknown(_) => Err(Refusal::Auth(AuthStat::BadCred)),
     }
+}
+
+/// Groups with another group in place of group 0.
+fn replaced(groups: Arc<[u32]>, root_group: Option<u32>) -> Arc<[u32]> {
+    match root_group {
+        Some(other) if groups.contains(&0) => {
+            groups.iter().map(|gid| if *gid == 0 { other } else { *gid }).collect()
+        }
+        _ => groups,
+    }
+}
+
+/// As [`identify`]. For a rule with `manage_gids`, the user has the groups that `known` finds. If it
+/// finds none in time, the user has the groups of the call.
+pub(crate) async fn identify_caller(
+    (rules, known): (&Rules, &Groups),
+    client: SocketAddr,
+    credential: &OpaqueAuth<'_>,
+) -> Result<Identity, Refusal> {
+    let mut user = identify(rules, client, credential)?;
+    if user.is_managed
+        && let Some(groups) = known.of(user.uid).await
+    {
+        user.groups = replaced(groups, user.root_group);
+    }
+    Ok(user)
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! Shares: which clients may use which directories, and as which users.
 
+mod groups;
 mod identity;
 mod rules;
 mod statistics;
 mod table;
 mod watcher;
 
+pub use groups::{FindGroups, Groups};
+pub(crate) use identity::identify_caller;
 pub use identity::{Identity, Refusal, identify};
 pub use rules::{Rights, Rule, RuleError, Rules, Squash};
 pub(crate) use statistics::Completed;

@@ -4,10 +4,10 @@
 //! CLIENT[:OPTION[,OPTION]...]
 //! CLIENT: *, an address or a network (10.0.0.0/8, [fd00::]/8)
 //! OPTION: ro, rw; root_squash, no_root_squash, all_squash; insecure, secure;
-//!         anonuid=NUMBER, anongid=NUMBER
+//!         anonuid=NUMBER, anongid=NUMBER; manage_gids
 //! ```
 //!
-//! The names come from exports(5). Without options a rule is `rw,root_squash,secure`.
+//! The names come from exports(5), and `manage_gids` from the file of rpc.mountd(8). Without options a rule is `rw,root_squash,secure`.
 //!
 //! Invariant: a client that no rule names may do nothing.
 
@@ -44,6 +44,8 @@ pub struct Rights {
     pub anonymous_gid: u32,
     /// True if calls may come from ports above 1023, which any user of the client may open.
     pub insecure: bool,
+    /// True if the server looks up the groups of a user and ignores the groups of the call.
+    pub manage_gids: bool,
 }
 
 impl Default for Rights {
@@ -54,6 +56,7 @@ impl Default for Rights {
             anonymous_uid: ANONYMOUS,
             anonymous_gid: ANONYMOUS,
             insecure: false,
+            manage_gids: false,
         }
     }
 }
@@ -94,7 +97,7 @@ pub enum RuleError {
     /// An option has an unknown name or a wrong value.
     #[error(
         "rule {rule:?}: unknown option {option:?}: ro, rw, root_squash, no_root_squash, \
-         all_squash, secure, insecure, anonuid=NUMBER, anongid=NUMBER"
+         all_squash, secure, insecure, anonuid=NUMBER, anongid=NUMBER, manage_gids"
     )]
     Option {
         /// The rule.
@@ -204,6 +207,10 @@ impl FromStr for Rule {
                     rights.insecure = name == "insecure";
                     "ports"
                 }
+                ("manage_gids", false) => {
+                    rights.manage_gids = true;
+                    "groups"
+                }
                 ("anonuid", true) if number().is_some() => {
                     rights.anonymous_uid = number().unwrap_or(ANONYMOUS);
                     "anonuid"
@@ -223,10 +230,11 @@ impl FromStr for Rule {
     }
 }
 
-/// Writes all options of the rule, so that no reader has to know the defaults.
+/// Writes the options of the rule, also if they are the defaults of exports(5).
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rights { writes, squash, anonymous_uid, anonymous_gid, insecure } = self.rights;
+        let Rights { writes, squash, anonymous_uid, anonymous_gid, insecure, manage_gids } =
+            self.rights;
         let writes = if writes { "rw" } else { "ro" };
         let squash = match squash {
             Squash::Root => "root_squash",
@@ -238,7 +246,7 @@ impl fmt::Display for Rule {
         if (anonymous_uid, anonymous_gid) != (ANONYMOUS, ANONYMOUS) {
             write!(f, ",anonuid={anonymous_uid},anongid={anonymous_gid}")?;
         }
-        Ok(())
+        if manage_gids { f.write_str(",manage_gids") } else { Ok(()) }
     }
 }
 
@@ -324,11 +332,22 @@ mod tests {
             "10.0.0.0/8:rw,no_root_squash,insecure",
             "[fd00::]/8:ro,all_squash,anonuid=5,anongid=6",
             "[fd00::7]",
+            "*:manage_gids,ro",
         ];
         for text in texts {
             let rule: Rule = text.parse().unwrap();
             assert_eq!(rule.to_string().parse::<Rule>().unwrap(), rule, "{text}");
         }
+    }
+
+    #[test]
+    fn groups_of_the_server_are_used_only_with_manage_gids() {
+        let rule: Rule = "10.0.0.7:manage_gids".parse().unwrap();
+        assert_eq!(rule.to_string(), "10.0.0.7/32:rw,root_squash,secure,manage_gids");
+        assert_eq!(rule.rights, Rights { manage_gids: true, ..Rights::default() });
+        assert!(matches!("*:manage_gids=1".parse::<Rule>(), Err(RuleError::Option { .. })));
+        let twice = "*:manage_gids,manage_gids".parse::<Rule>();
+        assert!(matches!(twice, Err(RuleError::Contradiction { .. })));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use weir_device::{Device, MemoryDevice};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
 use weir_fs::{Filesystem, InodeRef, Layout, NameCase, NewInode, NewKind, ROOT};
-use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, WatcherSlot};
+use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, WatcherSlot, put_data};
 use weir_nfs_wire::mount::{self, v3};
 use weir_nfs_wire::nfs3::{self, Args, Procedure, Results};
 use weir_nfs_wire::nfsacl;
@@ -127,6 +127,15 @@ impl Served {
     }
 
     pub(crate) fn user_at(&self, address: &str, uid: u32) -> User<'_> {
+        self.user_with(address, (uid, &[]))
+    }
+
+    /// As [`Self::user`], with these groups in each call.
+    pub(crate) fn user_in(&self, uid: u32, gids: &[u32]) -> User<'_> {
+        self.user_with("10.0.0.1:700", (uid, gids))
+    }
+
+    fn user_with(&self, address: &str, (uid, gids): (u32, &[u32])) -> User<'_> {
         let client = self.server.connect(address.parse().unwrap());
         let mut credential = OutBuf::default();
         let sys = AuthSys {
@@ -134,7 +143,7 @@ impl Served {
             machine_name: Opaque::new(b"client").unwrap(),
             uid,
             gid: uid,
-            gids: Gids::default(),
+            gids: Gids::new(gids).unwrap(),
         };
         sys.encode(&mut Encoder::new(&mut credential));
         let credential = credential.filled().to_vec();
@@ -172,7 +181,8 @@ impl User<'_> {
         let record = self.record(number, xid, arguments);
         let mut out = OutBuf::default();
         let Served { engine, server, .. } = self.served;
-        assert!(run(engine, server.answer(&self.client, &record, &mut out)));
+        let data = run(engine, server.answer(&self.client, &record, &mut out)).expect("a call");
+        put_data(&data, &mut out);
         let (mark, reply) = out.filled().split_first_chunk::<4>().expect("a reply");
         assert_eq!(u32::from_be_bytes(*mark) as usize, reply.len() | 1 << 31);
         let (reply, mut results) = Reply::decode(reply).unwrap();

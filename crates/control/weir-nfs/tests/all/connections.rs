@@ -1,6 +1,6 @@
-//! Tests of the limits of connections, over TCP.
+//! Tests of connections over TCP: their limits, and the order of the bytes of long replies.
 //!
-//! Invariant: the clients send only NULL calls, so no test needs a filesystem.
+//! Invariant: the tests of limits send only NULL calls, so that they need no filesystem.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -9,20 +9,27 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use weir_block::OutBuf;
+use weir_fs::NewKind;
 use weir_net::{Address, Budget, Listener, ServerHandle};
 use weir_nfs::limits::{CONNECTIONS_OF_ADDRESS_MAX, OWN_BYTES};
-use weir_nfs::{Nfs, Server};
-use weir_nfs_wire::nfs3;
-use weir_oncrpc::Encoder;
-use weir_oncrpc::message::{Call, OpaqueAuth};
+use weir_nfs::{Handle, Nfs, Server};
+use weir_nfs_wire::nfs3::{self, Procedure, ReadArgs, Results};
+use weir_oncrpc::message::{AuthSys, Call, Gids, OpaqueAuth, Reply, flavor};
 use weir_oncrpc::record::RecordStart;
+use weir_oncrpc::{Encoder, Opaque, Xdr as _};
+
+use crate::common::{Served, run};
 
 /// Length of the reply to a NULL call, with its record mark.
 const REPLY_BYTES: usize = 28;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn serve(budget: &Arc<Budget>) -> (ServerHandle<Nfs>, SocketAddr) {
-    let nfs = Nfs::new(Arc::new(Server::new(9)), Arc::clone(budget));
+    serve_shares(Server::new(9), budget)
+}
+
+fn serve_shares(server: Server, budget: &Arc<Budget>) -> (ServerHandle<Nfs>, SocketAddr) {
+    let nfs = Nfs::new(Arc::new(server), Arc::clone(budget));
     let listener = Listener::bind(&Address::parse("127.0.0.1:0", 0).unwrap()).unwrap();
     let server = weir_net::serve(vec![listener], Arc::new(nfs), 1).unwrap();
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
@@ -60,6 +67,83 @@ fn null_calls(count: usize) -> Vec<u8> {
 fn call(client: &mut TcpStream) -> io::Result<()> {
     client.write_all(&null_calls(1))?;
     client.read_exact(&mut [0; REPLY_BYTES])
+}
+
+/// Record of a READ as root, with its mark.
+fn read_call(xid: u32, file: &[u8], offset: u64, count: u32) -> Vec<u8> {
+    let mut body = OutBuf::default();
+    let machine_name = Opaque::new(b"client").unwrap();
+    let sys = AuthSys { stamp: 0, machine_name, uid: 0, gid: 0, gids: Gids::default() };
+    sys.encode(&mut Encoder::new(&mut body));
+    let body = Opaque::new(body.filled()).unwrap();
+    let credential = OpaqueAuth { flavor: flavor::AUTH_SYS, body };
+    let (program, version, procedure) = (nfs3::PROGRAM, nfs3::VERSION, 6);
+    let verifier = OpaqueAuth::NONE;
+    let mut out = OutBuf::default();
+    let mark = RecordStart::begin(&mut out);
+    let mut encoder = Encoder::new(&mut out);
+    Call { xid, program, version, procedure, credential, verifier }.encode(&mut encoder);
+    ReadArgs { file: Opaque::new(file).unwrap(), offset, count }.encode(&mut encoder);
+    mark.finish(&mut out, 0);
+    out.filled().to_vec()
+}
+
+/// Receives the reply to a READ. Returns its xid and its data.
+fn read_reply(client: &mut TcpStream) -> (u32, Vec<u8>, bool) {
+    let mut mark = [0; 4];
+    client.read_exact(&mut mark).unwrap();
+    let mut record = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
+    client.read_exact(&mut record).unwrap();
+    let (reply, mut results) = Reply::decode(&record).unwrap();
+    match Results::decode(Procedure::Read, &mut results).unwrap() {
+        Results::Read(Ok(read)) => {
+            results.finish().unwrap();
+            (reply.xid, read.data.bytes().to_vec(), read.eof)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn long_replies_arrive_whole_among_short_ones() {
+    const MIB: usize = 1 << 20;
+    let served = Served::new(&["*:no_root_squash,insecure"]);
+    let inode = served.create(served.root, "f", (NewKind::File, 0o600), 0);
+    let data: Vec<u8> = (0..2 * MIB + 4321).map(|at| (at / 4096 + at % 251) as u8).collect();
+    for (at, part) in data.chunks(MIB).enumerate() {
+        let offset = (at * MIB) as u64;
+        run(&served.engine, served.files.write(inode.number, offset, part, false)).unwrap();
+    }
+    let share = served.server.shares.all().remove(0);
+    let handle = Handle { share: share.id, fsid: share.fsid, inode, snapshot: 0 };
+    let handle = share.key.encode(&handle);
+    let budget = Budget::new(64 << 20, OWN_BYTES);
+    let (server, address) = serve_shares(served.server, &budget);
+    let mut client = connect_from(1, address);
+    let ranges = [
+        (0, MIB),
+        (5, MIB),
+        (4096, 64 << 10),
+        (7, 3),
+        (4095, (64 << 10) + 2),
+        (2 * MIB, MIB),
+        (MIB + 1, MIB),
+        (MIB - 4096, MIB),
+        (4 * MIB, 9),
+        (2 * MIB + 4000, 321),
+    ];
+    let calls = ranges.iter().zip(0..);
+    let calls = calls.map(|((at, len), xid)| read_call(xid, &handle, *at as u64, *len as u32));
+    client.write_all(&calls.collect::<Vec<_>>().concat()).unwrap();
+    for _ in ranges {
+        let (xid, read, eof) = read_reply(&mut client);
+        let (at, len) = ranges[xid as usize];
+        let end = (at + len).min(data.len());
+        assert!(read == data.get(at..end).unwrap_or_default(), "{len} bytes at {at}");
+        assert_eq!(eof, at + len >= data.len(), "{len} bytes at {at}");
+    }
+    drop(client);
+    server.stop();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod calls;
 mod common;
 mod connections;
+mod groups;
 mod replay_model;
 mod replays;
 mod shares;

@@ -16,7 +16,7 @@ use fastrand::Rng;
 use futures_util::future::LocalBoxFuture;
 use weir_block::OutBuf;
 use weir_fs::{Changed, NewKind};
-use weir_nfs::{Client, Watcher};
+use weir_nfs::{Client, Watcher, put_data};
 use weir_nfs_wire::nfs3::{
     self, Args, CreateHow, DirOpArgs, Ftype3, Procedure, ReadArgs, ReaddirplusArgs, Results,
 };
@@ -294,7 +294,8 @@ fn outcome(xid: u32, args: &Args<'_>, reply: &[u8]) -> Outcome {
 fn answer(served: &Served, connections: &[&Client], record: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let call = async |client: &Client| {
         let mut out = OutBuf::default();
-        assert!(served.server.answer(client, record, &mut out).await);
+        let data = served.server.answer(client, record, &mut out).await.expect("a call");
+        put_data(&data, &mut out);
         out.filled().to_vec()
     };
     let mut calls: Vec<Pin<Box<dyn Future<Output = Vec<u8>>>>> = Vec::new();

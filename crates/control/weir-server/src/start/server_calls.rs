@@ -32,6 +32,8 @@ impl Handle<ShowServer> for Manager {
             memory: self.memory_use(),
             nbd_addresses: self.nbd_addresses(),
             iscsi_portals: self.targets.portals(),
+            nfs_addresses: self.nfs.addresses().iter().map(ToString::to_string).collect(),
+            nfs_group_failures: self.nfs.group_failures(),
             io_backend: weir_device::io_backend().name().to_owned(),
         })
     }

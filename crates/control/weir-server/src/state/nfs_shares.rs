@@ -172,6 +172,11 @@ impl NfsShares {
         &self.addresses
     }
 
+    /// Number of failed lookups of the groups of users, for rules with `manage_gids`.
+    pub(crate) fn group_failures(&self) -> u64 {
+        self.server.groups.failures()
+    }
+
     /// Commands that mount a share on a Linux client.
     pub(crate) fn mount_commands(&self, name: &str) -> Vec<String> {
         let command = |address: &SocketAddr| {

@@ -71,17 +71,17 @@ impl ReplayTarget<'_> {
         self.0.apply_changes(changes, By::Replay).await
     }
 
-    /// Reads a record of an object, like [`Volume::read_object`].
+    /// Reads some blocks of a record, as [`Volume::read_object_parts`].
     ///
     /// # Errors
-    /// As [`Volume::read_object`].
+    /// As [`Volume::read_object_parts`].
     pub async fn read(
         &self,
         object: ObjectId,
         size: RecordSize,
-        record: u64,
+        place: (u64, Range<u64>),
     ) -> Result<Option<Vec<Block>>, DatasetError> {
-        self.0.read_object(object, size, record).await
+        self.0.read_object_parts(object, size, place).await
     }
 
     /// Finds records with data, as [`Volume::object_data`].

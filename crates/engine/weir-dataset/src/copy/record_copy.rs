@@ -20,8 +20,8 @@ use weir_format::BlockPtr;
 use weir_pool::{PlantedBug, Shared, Sharing, Tree};
 
 use crate::error::DatasetError;
-use crate::objects::dirty::Dirty;
-use crate::objects::object_set::{ObjectChange, StoredRecord};
+use crate::objects::dirty::DirtyBlocks;
+use crate::objects::object_set::{DirtyRecord, ObjectChange, StoredRecord};
 use crate::state::volume::Volume;
 use crate::volume::objects::{By, Tried};
 
@@ -151,23 +151,14 @@ impl Volume {
                 let to = StoredRecord { ptr: *ptr };
                 ObjectChange::Refer { object, size, record, to }
             };
-            if let Some(ptr) = set.reference(source, size, from) {
-                changes.push(refer(&ptr));
-                continue;
-            }
-            let blocks = size.blocks_of(&(from..from + 1));
-            let dirty: Option<Vec<Dirty>> = blocks.map(|at| set.dirty(source, at)).collect();
-            match dirty.filter(|_| !ignores_dirty) {
-                None => changes.extend(stored.get(&from).map(refer)),
-                Some(dirty) => {
-                    let data =
-                        |dirty| if let Dirty::Data(data) = dirty { Some(data) } else { None };
-                    let data: Option<Vec<_>> = dirty.into_iter().map(data).collect();
-                    changes.extend(data.map(|blocks| {
-                        // Both objects share the memory of the blocks.
-                        ObjectChange::Write { object, size, record, blocks }
-                    }));
+            match set.dirty(source, from, size.blocks_of(&(from..from + 1))) {
+                Some(DirtyRecord::Stored(ptr)) => changes.push(refer(&ptr)),
+                // Both objects share the memory of the blocks.
+                Some(DirtyRecord::Changed(DirtyBlocks::Data(blocks))) if !ignores_dirty => {
+                    changes.push(ObjectChange::Write { object, size, record, blocks });
                 }
+                Some(DirtyRecord::Changed(DirtyBlocks::Hole)) if !ignores_dirty => {}
+                _ => changes.extend(stored.get(&from).map(refer)),
             }
         }
         Ok(changes)

@@ -25,6 +25,13 @@ pub(crate) enum Dirty {
     Hole,
 }
 
+/// Change of several blocks of one record in a txg.
+#[derive(Clone, Debug)]
+pub(crate) enum DirtyBlocks {
+    Data(Vec<Block>),
+    Hole,
+}
+
 /// Changes of one txg to one volume.
 #[derive(Default)]
 pub(crate) struct DirtyTable {
@@ -56,6 +63,19 @@ impl DirtyTable {
             return Some(Dirty::Data(data.clone()));
         }
         (!self.holes.is_empty() && self.holes.contains(block)).then_some(Dirty::Hole)
+    }
+
+    /// Returns the change of some blocks of one record; `None` if the table has no change of it.
+    pub(crate) fn get_all(&self, blocks: Range<u64>) -> Option<DirtyBlocks> {
+        let first = blocks.start;
+        if self.is_data(first) {
+            let count = (blocks.end - first) as usize;
+            let mut data = Vec::with_capacity(count);
+            data.extend(blocks.map_while(|at| self.blocks.get(at).cloned()));
+            assert_eq!(data.len(), count, "tables hold whole records");
+            return Some(DirtyBlocks::Data(data));
+        }
+        (!self.holes.is_empty() && self.holes.contains(first)).then_some(DirtyBlocks::Hole)
     }
 
     /// True if the table has data for a block.

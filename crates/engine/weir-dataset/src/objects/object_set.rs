@@ -17,7 +17,7 @@ use weir_block::Block;
 use weir_format::{BlockPtr, NODE_SHIFT, ObjectSlot, TreeRoot};
 use weir_pool::PlantedBug;
 
-use crate::objects::dirty::{Dirty, DirtyTable};
+use crate::objects::dirty::{DirtyBlocks, DirtyTable};
 use crate::objects::log_bytes::LogTotal;
 use crate::objects::object_log::ObjectLog;
 
@@ -118,6 +118,14 @@ pub(crate) enum NewSlot {
     Kept,
     Set(Box<SlotBody>),
     Unused,
+}
+
+/// Uncommitted content of blocks of a record.
+pub(crate) enum DirtyRecord {
+    /// The data of the blocks, or a hole.
+    Changed(DirtyBlocks),
+    /// The record is a reference to this stored record.
+    Stored(BlockPtr),
 }
 
 /// Changes of one txg to one object.
@@ -274,14 +282,6 @@ impl DirtyObject {
         (1 + data + holes.saturating_sub(1) + references + leaves) as u64
     }
 
-    /// Returns the stored record to which the txg makes a record a reference. `Some(None)`: the txg
-    /// changes the record otherwise.
-    #[expect(clippy::option_option, reason = "unchanged, changed and referenced are three cases")]
-    pub(crate) fn reference(&self, size: RecordSize, record: u64) -> Option<Option<BlockPtr>> {
-        let changed = || self.table.get(size.first_block(record)).map(|_| None);
-        self.references.get(&record).map(|ptr| Some(*ptr)).or_else(changed)
-    }
-
     fn drop_references(&mut self, records: &Range<u64>) {
         let gone: Vec<u64> = self.references.range(records.clone()).map(|(at, _)| *at).collect();
         gone.iter().for_each(|record| _ = self.references.remove(record));
@@ -323,20 +323,19 @@ impl ObjectSet {
         of(&self.open).or_else(|| self.syncing.as_deref().and_then(of))
     }
 
-    /// Returns the uncommitted content of a block; `None` if the block has no change.
-    pub(crate) fn dirty(&self, object: ObjectId, block: u64) -> Option<Dirty> {
-        self.newest(object, |object| object.table.get(block))
-    }
-
-    /// Returns the stored record to which an uncommitted change makes a record a reference; `None`
-    /// if the newest change of the record is another one, or the record has no change.
-    pub(crate) fn reference(
+    /// Returns the newest uncommitted content of some blocks of a record; `None` if the record has
+    /// no change.
+    pub(crate) fn dirty(
         &self,
         object: ObjectId,
-        size: RecordSize,
         record: u64,
-    ) -> Option<BlockPtr> {
-        self.newest(object, |object| object.reference(size, record)).flatten()
+        blocks: Range<u64>,
+    ) -> Option<DirtyRecord> {
+        self.newest(object, |object| {
+            let stored = || object.references.get(&record).copied().map(DirtyRecord::Stored);
+            let changed = object.table.get_all(blocks.clone());
+            changed.map(DirtyRecord::Changed).or_else(stored)
+        })
     }
 
     /// Returns the uncommitted slot of an object: record size and body. `None`: the slot has no

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use weir_base::limits::{HOLE_RANGES_MAX, HOLE_RANGES_POOL_MAX};
-use weir_base::{BLOCK_BYTES, DatasetId, RecordSize, Txg};
+use weir_base::{BLOCK_BYTES, DatasetId, ObjectId, RecordSize, Txg};
 use weir_block::Block;
 use weir_format::{BlockPtr, Compression, DatasetRecord, DatasetState, TreeRoot};
 use weir_pool::{Pool, PoolError, Tree};
@@ -148,7 +148,9 @@ impl State {
             return Ok(Source::Dirty(dirty));
         }
         let (root, record) = (self.record.root, self.record.record_size.record_of(block));
-        let found = self.object.leaves.pointer(&Tree::new(pool, root), root, record)?;
+        let find = || Tree::new(pool, root).leaf_cached(record);
+        let place = (ObjectId::TABLE, record);
+        let found = self.object.leaves.pointer(pool, root, place, find)?;
         found.map_or(Ok(()), |ptr| pool.check_record(&ptr, self.record.record_size))?;
         Ok(found.map_or(Source::Tree(root), Source::Stored))
     }

@@ -8,23 +8,28 @@
 //! - a read returns the newest content: from the open txg, else the syncing txg, else the tree;
 //! - a change of an object whose slot cannot be read fails.
 
+use std::ops::Range;
+
 use async_recursion::async_recursion as boxed;
 use weir_base::{ObjectId, RecordSize};
 use weir_block::Block;
 use weir_format::log::OBJECT_TYPE_MIN;
 use weir_format::{BlockPtr, OBJECTS_MAX, ObjectSlot, TreeRoot};
-use weir_pool::{PoolError, RecordPart, Tree};
+use weir_pool::{Leaf, PoolError, RecordPart, Tree};
 
 use crate::error::DatasetError;
-use crate::objects::dirty::Dirty;
+use crate::objects::dirty::DirtyBlocks;
 use crate::objects::object_log::{ObjectRecord, fits_batch};
-use crate::objects::object_set::{Added, ObjectChange, ObjectSet, SlotBody};
+use crate::objects::object_set::{Added, DirtyRecord, ObjectChange, ObjectSet, SlotBody};
 use crate::state::shared::NewBlocks;
 use crate::state::snapshot::descent_mut;
 use crate::state::volume::{State, Volume};
 use crate::volume::read::{RESTARTS_MAX, restarted};
 
-/// Result of the search for a record in the changes in memory.
+/// Blocks of a record: the record size, the number of the record, and the blocks in the record.
+type Parts = (RecordSize, u64, Range<u64>);
+
+/// Result of the search for blocks of a record in the changes in memory.
 enum Found {
     Data(Vec<Block>),
     Hole,
@@ -33,6 +38,17 @@ enum Found {
     /// No change in memory: the record is in the committed trees below this root of the object
     /// table.
     Tree(TreeRoot),
+}
+
+/// Result of [`Volume::try_read_object`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectInMemory {
+    /// The blocks were in memory.
+    Data,
+    /// The record is a hole.
+    Hole,
+    /// A block or a node above it is not in memory.
+    No,
 }
 
 /// Origin of changes, which determines whether the log or a commit makes the changes durable.
@@ -313,72 +329,179 @@ impl Volume {
     ///
     /// # Errors
     /// `Data` if the record, its slot or a node is damaged on every leg.
-    #[boxed(?Send)]
     pub async fn read_object(
         &self,
         object: ObjectId,
         size: RecordSize,
         record: u64,
     ) -> Result<Option<Vec<Block>>, DatasetError> {
-        let read = restarted(async || match self.find_record(object, size, record)? {
+        self.read_object_parts(object, size, (record, 0..size.blocks())).await
+    }
+
+    /// Reads some blocks of a record, as [`Self::read_object`]. `parts`: numbers of the blocks in
+    /// the record.
+    ///
+    /// # Errors
+    /// As [`Self::read_object`].
+    #[boxed(?Send)]
+    pub async fn read_object_parts(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        (record, parts): (u64, Range<u64>),
+    ) -> Result<Option<Vec<Block>>, DatasetError> {
+        let place = (size, record, parts);
+        let read = restarted(async || match self.find_record(object, &place)? {
             Found::Data(blocks) => Ok(Some(blocks)),
             Found::Hole => Ok(None),
-            Found::Stored(ptr) => Ok(self.read_pointer(ptr, size).await?),
-            Found::Tree(table) => Ok(self.read_stored(table, object, (size, record)).await?),
+            Found::Stored(ptr) => Ok(self.read_pointer(ptr, &place).await?),
+            Found::Tree(table) => Ok(self.read_stored(table, object, &place).await?),
         });
         self.noted_object(object, record..record + 1, read.await).await
     }
 
-    fn find_record(
+    /// Appends some blocks of a record to `blocks`, if all of them are in memory. Otherwise appends
+    /// nothing; on [`ObjectInMemory::No`] the caller uses [`Self::read_object_parts`].
+    ///
+    /// # Errors
+    /// The dataset was closed or destroyed. Damage is no error here: a read finds it again.
+    pub fn try_read_object(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        (record, parts): (u64, Range<u64>),
+        blocks: &mut Vec<Block>,
+    ) -> Result<ObjectInMemory, DatasetError> {
+        let ptr = match self.locate(object, &(size, record, parts.clone()))? {
+            Found::Data(data) => {
+                blocks.extend(data);
+                return Ok(ObjectInMemory::Data);
+            }
+            Found::Hole => return Ok(ObjectInMemory::Hole),
+            Found::Tree(_) => return Ok(ObjectInMemory::No),
+            Found::Stored(ptr) => ptr,
+        };
+        let start = blocks.len();
+        for part in parts {
+            let Some(block) = self.core.pool.cached(&ptr, part as usize) else {
+                blocks.truncate(start);
+                return Ok(ObjectInMemory::No);
+            };
+            blocks.push(block);
+        }
+        Ok(ObjectInMemory::Data)
+    }
+
+    /// True if a record has data, and false if it is a hole. `None` if a node above the record is
+    /// not in memory.
+    ///
+    /// # Errors
+    /// As [`Self::try_read_object`].
+    pub fn try_is_data(
         &self,
         object: ObjectId,
         size: RecordSize,
         record: u64,
-    ) -> Result<Found, DatasetError> {
+    ) -> Result<Option<bool>, DatasetError> {
+        Ok(match self.locate(object, &(size, record, 0..1))? {
+            Found::Data(_) | Found::Stored(_) => Some(true),
+            Found::Hole => Some(false),
+            Found::Tree(_) => None,
+        })
+    }
+
+    /// Searches the changes and the nodes in memory for blocks of a record. `Tree` if a node must be
+    /// read first; a `Stored` record is no hole.
+    fn locate(&self, object: ObjectId, place: &Parts) -> Result<Found, DatasetError> {
+        let mut state = self.state.lock();
+        self.check(&state, 0, 0)?;
+        let (pool, (size, record, _)) = (&self.core.pool, place);
+        let found = self.found_in(&state, object, place)?;
+        let ptr = match found {
+            Found::Stored(ptr) => Some(ptr),
+            Found::Tree(table) => {
+                let find = || match pool.object_root_cached(table, object)? {
+                    Some(root) => Tree::new(pool, root).leaf_cached(*record),
+                    None => Ok(Leaf::Unknown),
+                };
+                let leaves = &mut state.object.leaves;
+                leaves.pointer(pool, table, (object, *record), find).ok().flatten()
+            }
+            Found::Data(_) | Found::Hole => None,
+        };
+        Ok(match ptr {
+            Some(ptr) if ptr.is_hole() => Found::Hole,
+            Some(ptr) if pool.check_record(&ptr, *size).is_ok() => Found::Stored(ptr),
+            Some(_) => Found::Tree(state.record.root),
+            None => found,
+        })
+    }
+
+    fn find_record(&self, object: ObjectId, place: &Parts) -> Result<Found, DatasetError> {
         let state = self.state.lock();
         self.check(&state, 0, 0)?;
-        let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
-        if let Some(ptr) = set.reference(object, size, record) {
-            return Ok(Found::Stored(ptr));
-        }
-        let first = size.first_block(record);
-        let blocks = (first..first + size.blocks()).map(|block| set.dirty(object, block));
-        let mut data = Vec::new();
-        for block in blocks {
-            match block {
-                Some(Dirty::Data(block)) => data.push(block),
-                Some(Dirty::Hole) => return Ok(Found::Hole),
-                None => return Ok(Found::Tree(state.record.root)),
-            }
-        }
-        Ok(Found::Data(data))
+        self.found_in(&state, object, place)
+    }
+
+    /// Searches the changes in memory for blocks of a record.
+    fn found_in(
+        &self,
+        state: &State,
+        object: ObjectId,
+        (size, record, parts): &Parts,
+    ) -> Result<Found, DatasetError> {
+        let Some(set) = &state.objects else { return Err(self.no_objects(state)) };
+        let first = size.first_block(*record);
+        let blocks = first + parts.start..first + parts.end;
+        Ok(match set.dirty(object, *record, blocks) {
+            Some(DirtyRecord::Changed(DirtyBlocks::Data(data))) => Found::Data(data),
+            Some(DirtyRecord::Changed(DirtyBlocks::Hole)) => Found::Hole,
+            Some(DirtyRecord::Stored(ptr)) => Found::Stored(ptr),
+            None => Found::Tree(state.record.root),
+        })
     }
 
     async fn read_stored(
         &self,
         table: TreeRoot,
         object: ObjectId,
-        (size, record): (RecordSize, u64),
+        place: &Parts,
     ) -> Result<Option<Vec<Block>>, PoolError> {
         let pool = &self.core.pool;
         let root = pool.object_root(table, object).await?;
-        let ptr = Tree::new(pool, root).lookup(record).await?;
-        self.read_pointer(ptr, size).await
+        let ptr = Tree::new(pool, root).lookup(place.1).await?;
+        self.read_pointer(ptr, place).await
     }
 
     async fn read_pointer(
         &self,
         ptr: BlockPtr,
-        size: RecordSize,
+        (size, _, parts): &Parts,
     ) -> Result<Option<Vec<Block>>, PoolError> {
         let pool = &self.core.pool;
         if ptr.is_hole() {
             return Ok(None);
         }
-        pool.check_record(&ptr, size)?;
+        pool.check_record(&ptr, *size)?;
         let parts: Vec<RecordPart> =
-            (0..size.blocks() as usize).map(|part| RecordPart { ptr, part }).collect();
+            parts.clone().map(|part| RecordPart { ptr, part: part as usize }).collect();
         pool.read_parts(&parts).await.into_iter().collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Reads the slots of some objects into the cache, together. Skips damaged slots:
+    /// [`Self::object_slot`] finds the damage.
+    #[boxed(?Send)]
+    pub async fn load_slots(&self, objects: &[ObjectId]) {
+        let (table, mut blocks) = {
+            let state = self.state.lock();
+            let Some(set) = &state.objects else { return };
+            let stored = objects.iter().filter(|object| set.slot(**object).is_none());
+            let blocks: Vec<u64> = stored.map(|object| ObjectSlot::block_of(*object)).collect();
+            (state.record.root, blocks)
+        };
+        blocks.sort_unstable();
+        blocks.dedup();
+        self.core.pool.load_slot_blocks(table, &blocks).await;
     }
 
     /// Reads the slot of an object: its record size and the bytes of the layer above. `None`: the

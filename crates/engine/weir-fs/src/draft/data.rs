@@ -31,25 +31,27 @@ pub(crate) fn blocks_of(bytes: u64, size: RecordSize, record: u64) -> u64 {
 }
 
 /// Content of a record after `data` was written at byte `from` of the record. `old`: content
-/// before; `None` is a hole.
-fn patched(old: Option<&[Block]>, size: RecordSize, from: usize, data: &[u8]) -> Vec<Block> {
+/// before; `None` is a hole. Blocks without new bytes stay shared.
+fn patched(old: Option<Vec<Block>>, size: RecordSize, from: usize, data: &[u8]) -> Vec<Block> {
+    let mut blocks = old.unwrap_or_default();
+    blocks.resize(size.blocks() as usize, ZERO_BLOCK.clone());
     let to = from + data.len();
-    let old = |part: usize| old.and_then(|old| old.get(part)).unwrap_or(&ZERO_BLOCK);
-    let block = |part: usize| {
+    let touched = from / BLOCK_BYTES..to.div_ceil(BLOCK_BYTES);
+    for (part, block) in touched.clone().zip(blocks.get_mut(touched).into_iter().flatten()) {
         let (start, end) = (part * BLOCK_BYTES, (part + 1) * BLOCK_BYTES);
-        if to <= start || from >= end {
-            return old(part).clone();
-        }
         let (first, last) = (from.max(start), to.min(end));
         let new = data.get(first - from..last - from).expect("a part of the data");
-        if let Ok(whole) = new.try_into() {
-            return Block::copy_of(whole);
-        }
-        let mut block = BlockMut::copy_of(old(part));
-        block.get_mut(first - start..last - start).expect("inside the block").copy_from_slice(new);
-        block.freeze()
-    };
-    (0..size.blocks() as usize).map(block).collect()
+        *block = match new.try_into() {
+            Ok(whole) => Block::copy_of(whole),
+            Err(_) => {
+                let mut changed = BlockMut::copy_of(block);
+                let place = changed.get_mut(first - start..last - start);
+                place.expect("inside the block").copy_from_slice(new);
+                changed.freeze()
+            }
+        };
+    }
+    blocks
 }
 
 /// Checks that an inode is a file.
@@ -130,7 +132,7 @@ impl Draft<'_> {
             let live_end = old.clamp(start, start + bytes);
             let is_covered = from == start && to >= live_end;
             let content = if is_covered { None } else { self.record(file, record).await? };
-            let blocks = patched(content.as_deref(), size, (from - start) as usize, part);
+            let blocks = patched(content, size, (from - start) as usize, part);
             self.set_record(file, record, blocks).await?;
         }
         self.count_blocks(file, before, new).await
@@ -319,7 +321,7 @@ impl Draft<'_> {
         let Some(old) = self.record(file, record).await? else { return Ok(()) };
         let size = self.node(file).await?.size;
         let zeros = vec![0; range.len()];
-        let blocks = patched(Some(&old), size, range.start, &zeros);
+        let blocks = patched(Some(old), size, range.start, &zeros);
         self.set_record(file, record, blocks).await
     }
 

@@ -274,10 +274,10 @@ impl Draft<'_> {
 
     /// Blocks of a directory's tree that this draft changed.
     async fn changed_directory(&mut self, directory: ObjectId) -> Result<Blocks, FsError> {
-        self.node(directory).await?;
-        let changed = self.changed_blocks(directory);
-        let numbered = changed.into_iter().filter_map(|(number, block)| {
-            u32::try_from(number).ok().map(|number| (number, Box::new(*block)))
+        let changed = self.node(directory).await?.changed_contents();
+        let numbered = changed.filter_map(|(number, content)| {
+            let (number, block) = (u32::try_from(number).ok()?, content.first()?);
+            Some((number, Box::new(**block)))
         });
         Ok(numbered.collect())
     }

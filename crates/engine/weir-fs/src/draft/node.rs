@@ -70,6 +70,12 @@ impl DraftNode {
         written.chain(self.references.iter().map(|record| (*record, true)))
     }
 
+    /// Changed records with data and their content.
+    pub(crate) fn changed_contents(&self) -> impl Iterator<Item = (u64, &[Block])> {
+        let contents = self.records.iter();
+        contents.filter_map(|(record, content)| Some((*record, content.as_deref()?)))
+    }
+
     /// Notes the records with data that become references.
     pub(crate) fn set_references(&mut self, records: BTreeSet<u64>) {
         self.references = records;
@@ -367,14 +373,18 @@ impl<'a> Draft<'a> {
         changes
     }
 
-    /// Blocks of the changed records of a file, by their numbers in the file.
-    pub(crate) fn changed_blocks(&self, number: ObjectId) -> BTreeMap<u64, Block> {
-        let Some(node) = self.nodes.get(&number) else { return BTreeMap::new() };
-        let records = node.records.iter().filter_map(|(record, blocks)| {
-            blocks.as_ref().map(|blocks| (node.size.first_block(*record), blocks))
-        });
-        let numbered = records.flat_map(|(first, blocks)| (first..).zip(blocks.iter().cloned()));
-        numbered.collect()
+    /// Blocks of a range of a file that are in changed records with data, in their order.
+    pub(crate) fn changed_blocks(&self, number: ObjectId, range: Range<u64>) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        let Some(node) = self.nodes.get(&number) else { return blocks };
+        for (record, content) in node.records.range(node.size.touched(&range)) {
+            let start = node.size.first_block(*record);
+            let (first, last) = (range.start.saturating_sub(start), range.end - start);
+            let content = content.as_deref().unwrap_or_default();
+            let part = content.get(first as usize..content.len().min(last as usize));
+            blocks.extend_from_slice(part.unwrap_or_default());
+        }
+        blocks
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use weir_base::{ObjectId, RecordSize};
 use weir_block::Block;
-use weir_dataset::{DataRecords, DatasetError, ReplayTarget, Volume};
+use weir_dataset::{DataRecords, DatasetError, ObjectInMemory, ReplayTarget, Volume};
 use weir_format::files::Inode;
 use weir_pool::PlantedBug;
 
@@ -60,10 +60,32 @@ impl Reads<'_> {
         size: RecordSize,
         record: u64,
     ) -> Result<Option<Vec<Block>>, DatasetError> {
-        match self {
-            Self::Client(volume) => volume.read_object(object, size, record).await,
-            Self::Replay(target) => target.read(object, size, record).await,
-        }
+        let mut blocks = Vec::new();
+        let is_data = self.parts(object, size, (record, 0..size.blocks()), &mut blocks).await?;
+        Ok(is_data.then_some(blocks))
+    }
+
+    /// Appends some blocks of a record to `blocks`. Returns false, and appends nothing, if the
+    /// record is a hole.
+    pub(crate) async fn parts(
+        &self,
+        object: ObjectId,
+        size: RecordSize,
+        (record, parts): (u64, Range<u64>),
+        blocks: &mut Vec<Block>,
+    ) -> Result<bool, DatasetError> {
+        let read = match self {
+            Self::Client(volume) => {
+                match volume.try_read_object(object, size, (record, parts.clone()), blocks)? {
+                    ObjectInMemory::Data => return Ok(true),
+                    ObjectInMemory::Hole => return Ok(false),
+                    ObjectInMemory::No => {}
+                }
+                volume.read_object_parts(object, size, (record, parts)).await?
+            }
+            Self::Replay(target) => target.read(object, size, (record, parts)).await?,
+        };
+        Ok(read.map(|read| blocks.extend(read)).is_some())
     }
 
     /// Finds the records with data in a part of a range.
@@ -74,7 +96,16 @@ impl Reads<'_> {
         records: Range<u64>,
     ) -> Result<DataRecords, DatasetError> {
         match self {
-            Self::Client(volume) => volume.object_data(object, size, records).await,
+            Self::Client(volume) => {
+                // A write usually touches one record.
+                if records.start + 1 == records.end
+                    && let Some(is_data) = volume.try_is_data(object, size, records.start)?
+                {
+                    let found = is_data.then_some(records.start);
+                    return Ok(DataRecords { records: found.into_iter().collect(), next: None });
+                }
+                volume.object_data(object, size, records).await
+            }
             Self::Replay(target) => target.records(object, size, records).await,
         }
     }

@@ -15,7 +15,7 @@ use crate::error::FsError;
 use crate::filesystem::commit::Change;
 use crate::filesystem::set_id::with_permissions;
 use crate::filesystem::state::Filesystem;
-use crate::inodes::{LockedInode, Slot};
+use crate::inodes::{CachedInode, LockedInode, Slot};
 use crate::user::call::Call;
 
 impl Filesystem {
@@ -25,9 +25,53 @@ impl Filesystem {
     /// `Stale` if no inode has the number.
     #[boxed(?Send)]
     pub async fn attributes(&self, number: ObjectId) -> Result<Attributes, FsError> {
+        if let Some(known) = self.try_attributes(number) {
+            return known;
+        }
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
-        Ok(Attributes::of(number, &cached.with_read_time(slot.used()?.1)))
+        let slot = self.read_lock_of(&cached).await?;
+        Ok(cached.attributes(slot.used()?.1))
+    }
+
+    /// Returns the attributes of many inodes, in their order. Reads the inodes that are not in
+    /// memory together.
+    ///
+    /// # Errors
+    /// For each inode, the errors of [`Self::attributes`].
+    #[boxed(?Send)]
+    pub async fn attributes_of_all(
+        &self,
+        numbers: &[ObjectId],
+    ) -> Vec<Result<Attributes, FsError>> {
+        let unread = |number: &&ObjectId| {
+            let Ok(cached) = self.inode(**number) else { return false };
+            cached.slot.try_read().is_ok_and(|slot| matches!(*slot, Slot::Unread))
+        };
+        let unread: Vec<ObjectId> = numbers.iter().filter(unread).copied().collect();
+        if unread.len() > 1 {
+            self.volume.load_slots(&unread).await;
+        }
+        let mut all = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            all.push(match self.try_attributes(*number) {
+                Some(known) => known,
+                None => self.attributes(*number).await,
+            });
+        }
+        all
+    }
+
+    /// Returns the attributes of an inode in memory; `None` while a task changes the inode.
+    pub(crate) fn try_attributes(&self, number: ObjectId) -> Option<Result<Attributes, FsError>> {
+        let cached = match self.inode(number) {
+            Ok(cached) => cached,
+            Err(error) => return Some(Err(error)),
+        };
+        let slot = cached.slot.try_read().ok()?;
+        if matches!(*slot, Slot::Unread) {
+            return None;
+        }
+        Some(slot.used().map(|(_, inode)| cached.attributes(inode)))
     }
 
     /// Changes attributes. Returns the new attributes. `clears_set_id`: a change of the size or the
@@ -114,12 +158,19 @@ impl Filesystem {
         &self,
         number: ObjectId,
     ) -> Result<OwnedRwLockReadGuard<Slot>, FsError> {
-        let cached = self.inode(number)?;
+        self.read_lock_of(&self.inode(number)?).await
+    }
+
+    /// As [`Self::read_lock`].
+    pub(crate) async fn read_lock_of(
+        &self,
+        cached: &Arc<CachedInode>,
+    ) -> Result<OwnedRwLockReadGuard<Slot>, FsError> {
         let slot = Arc::clone(&cached.slot).read_owned().await;
         if !matches!(*slot, Slot::Unread) {
             return Ok(slot);
         }
         drop(slot);
-        Ok(LockedInode::new(cached, self.reads()).await?.slot.downgrade())
+        Ok(LockedInode::new(Arc::clone(cached), self.reads()).await?.slot.downgrade())
     }
 }

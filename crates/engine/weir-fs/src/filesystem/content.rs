@@ -7,7 +7,7 @@ use std::ops::Range;
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::Block;
-use weir_dataset::DataRecords;
+use weir_dataset::{DataRecords, ZERO_BLOCK};
 use weir_format::files::{FileRecord, FileType, Inode, InodeState, TARGET_BYTES_MAX};
 use weir_pool::PlantedBug;
 
@@ -15,6 +15,7 @@ use crate::attributes::Attributes;
 use crate::draft::data::check_file;
 use crate::draft::node::records_in;
 use crate::error::FsError;
+use crate::file_data::FileData;
 use crate::filesystem::commit::Change;
 use crate::filesystem::set_id::after_write;
 use crate::filesystem::state::Filesystem;
@@ -47,8 +48,8 @@ impl Filesystem {
     #[boxed(?Send)]
     pub async fn open_inode(&self, number: ObjectId) -> Result<Attributes, FsError> {
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
-        let attributes = Attributes::of(number, &cached.with_read_time(slot.used()?.1));
+        let slot = self.read_lock_of(&cached).await?;
+        let attributes = cached.attributes(slot.used()?.1);
         self.inodes.new_handle()?.give_to(&cached);
         Ok(attributes)
     }
@@ -80,14 +81,14 @@ impl Filesystem {
         bytes: usize,
     ) -> Result<Vec<u8>, FsError> {
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
+        let slot = self.read_lock_of(&cached).await?;
         let read = self.read_locked(number, &slot, (offset, bytes)).await?;
         let stores_atime = !read.is_empty() && self.note_read(&cached, &slot);
         drop(slot);
         if stores_atime && let Err(error) = self.store_atime(number).await {
             tracing::debug!(inode = number.0, %error, "cannot store an atime");
         }
-        Ok(read)
+        Ok(read.to_vec())
     }
 
     pub(crate) async fn read_locked(
@@ -95,34 +96,30 @@ impl Filesystem {
         number: ObjectId,
         slot: &Slot,
         (offset, bytes): (u64, usize),
-    ) -> Result<Vec<u8>, FsError> {
+    ) -> Result<FileData, FsError> {
         let (size, inode) = slot.used()?;
         check_file(inode)?;
         let end = offset.saturating_add(bytes as u64).min(inode.size);
         if offset >= end {
-            return Ok(Vec::new());
+            return Ok(FileData::default());
         }
         if let Some(data) = &inode.area.data {
-            return Ok(data.get(offset as usize..end as usize).unwrap_or_default().to_vec());
+            let data = data.get(offset as usize..end as usize).unwrap_or_default();
+            return Ok(FileData::copied(data.to_vec()));
         }
-        let mut read = Vec::with_capacity((end - offset) as usize);
-        let record_bytes = size.bytes() as u64;
-        for record in offset / record_bytes..end.div_ceil(record_bytes) {
-            let start = record * record_bytes;
-            let (from, to) = (offset.max(start) - start, end.min(start + record_bytes) - start);
-            let Some(blocks) = self.reads().record(number, size, record).await? else {
-                read.resize(read.len() + (to - from) as usize, 0);
-                continue;
-            };
-            let touched = (from / BLOCK) as usize..to.div_ceil(BLOCK) as usize;
-            for (at, block) in blocks.get(touched.clone()).into_iter().flatten().enumerate() {
-                let block_start = (touched.start + at) as u64 * BLOCK;
-                let first = from.saturating_sub(block_start) as usize;
-                let last = (to - block_start).min(BLOCK) as usize;
-                read.extend_from_slice(block.get(first..last).unwrap_or_default());
+        let touched = offset / BLOCK..end.div_ceil(BLOCK);
+        let mut read = Vec::with_capacity((touched.end - touched.start) as usize);
+        for record in size.touched(&touched) {
+            let start = size.first_block(record);
+            let first = touched.start.max(start) - start;
+            let last = touched.end.min(start + size.blocks()) - start;
+            let place = (record, first..last);
+            if !self.reads().parts(number, size, place, &mut read).await? {
+                read.extend((first..last).map(|_| ZERO_BLOCK.clone()));
             }
         }
-        Ok(read)
+        let skipped = touched.start * BLOCK;
+        Ok(FileData::shared(read, (offset - skipped) as usize..(end - skipped) as usize))
     }
 
     /// Writes to a file. `clears_set_id`: clears the set-id bits, as a write by a user without
@@ -197,8 +194,7 @@ impl Filesystem {
         let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
         let mut blocks = Vec::new();
         if first < last {
-            let changed = draft.changed_blocks(number);
-            blocks.extend(changed.range(first..last).map(|(_, block)| block.clone()));
+            blocks = draft.changed_blocks(number, first..last);
         }
         // `blocks` lacks a record of zeros, which became a hole: the payload then has all bytes.
         let has_blocks = first < last && blocks.len() as u64 == last - first;

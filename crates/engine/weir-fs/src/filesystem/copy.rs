@@ -130,7 +130,7 @@ impl Filesystem {
         let bytes = bytes.min(WRITE_BYTES_MAX as u64);
         let slot = &other.as_ref().unwrap_or(&locked).slot;
         let data = self.read_locked(source, slot, (from, bytes as usize)).await?;
-        self.write_locked(&mut locked, to, &data, clears_set_id).await?;
+        self.write_locked(&mut locked, to, &data.to_vec(), clears_set_id).await?;
         Ok(bytes)
     }
 

@@ -65,7 +65,7 @@ impl Filesystem {
         cookie: u64,
     ) -> Result<Vec<ListedEntry>, FsError> {
         let cached = self.inode(directory)?;
-        let slot = self.read_lock(directory).await?;
+        let slot = self.read_lock_of(&cached).await?;
         let listed = self.entries(directory).after(slot.used()?.1, cookie).await?;
         self.note_read(&cached, &slot);
         Ok(listed)

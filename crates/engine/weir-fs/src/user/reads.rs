@@ -10,6 +10,7 @@ use crate::attributes::Attributes;
 use crate::directory::Probe;
 use crate::draft::xattrs::stored_acl;
 use crate::error::FsError;
+use crate::file_data::FileData;
 use crate::filesystem::state::Filesystem;
 use crate::rights::{Access, Credentials};
 use crate::user::call::Call;
@@ -22,7 +23,10 @@ impl Filesystem {
     /// `Stale`.
     #[boxed(?Send)]
     pub async fn attributes_of(&self, inode: InodeRef) -> Result<Attributes, FsError> {
-        let attributes = self.attributes(inode.number).await?;
+        let attributes = match self.try_attributes(inode.number) {
+            Some(known) => known?,
+            None => self.attributes(inode.number).await?,
+        };
         if attributes.generation == inode.generation { Ok(attributes) } else { Err(FsError::Stale) }
     }
 
@@ -109,15 +113,15 @@ impl Filesystem {
         user: &Credentials<'_>,
         inode: InodeRef,
         (offset, bytes): (u64, usize),
-    ) -> Result<(Vec<u8>, Attributes), FsError> {
+    ) -> Result<(FileData, Attributes), FsError> {
         let named = [inode];
         let (call, number) = (Call::new(user, &named), inode.number);
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
+        let slot = self.read_lock_of(&cached).await?;
         call.check_data(number, slot.used()?.1, Access::READ)?;
         let read = self.read_locked(number, &slot, (offset, bytes)).await?;
         let stores_atime = !read.is_empty() && self.note_read(&cached, &slot);
-        let attributes = Attributes::of(number, &cached.with_read_time(slot.used()?.1));
+        let attributes = cached.attributes(slot.used()?.1);
         drop(slot);
         if stores_atime && let Err(error) = self.store_atime(number).await {
             tracing::debug!(inode = number.0, %error, "cannot store an atime");
@@ -151,7 +155,7 @@ impl Filesystem {
         let named = [directory];
         let (call, number) = (Call::new(user, &named), directory.number);
         let cached = self.inode(number)?;
-        let slot = self.read_lock(number).await?;
+        let slot = self.read_lock_of(&cached).await?;
         let (_, inode) = slot.used()?;
         if inode.file_type != FileType::Directory {
             return Err(FsError::NotDirectory);
@@ -159,7 +163,7 @@ impl Filesystem {
         call.check(number, inode, Access::READ)?;
         let entries = self.entries(number).after(inode, cookie).await?;
         self.note_read(&cached, &slot);
-        let directory = Attributes::of(number, &cached.with_read_time(inode));
+        let directory = cached.attributes(inode);
         Ok(Listed { directory, entries })
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod common;
+mod lists;
 mod metadata;
 mod model;
 mod name_case;

@@ -149,7 +149,7 @@ fn owner_writes_a_read_only_file_and_readers_may_load_a_program() {
     pool.run(files.write_for(&OWNER, file, (0, b"data"))).unwrap();
     assert!(is_denied(&pool.run(files.write_for(&OTHER, file, (0, b"bad")))));
     let (read, found) = pool.run(files.read_for(&OTHER, file, (1, 9))).unwrap();
-    assert_eq!((read.as_slice(), found.size), (b"ata".as_slice(), 4));
+    assert_eq!((read.to_vec().as_slice(), found.size), (b"ata".as_slice(), 4));
     let program = create(&pool, ROOT, "p", &NewInode { permissions: 0o711, ..FILE });
     pool.run(files.read_for(&OTHER, program, (0, 1))).unwrap();
     let secret = create(&pool, ROOT, "s", &NewInode { permissions: 0o600, ..FILE });

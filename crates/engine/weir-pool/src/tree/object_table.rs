@@ -14,7 +14,7 @@ use weir_format::{BlockPtr, ObjectSlot, TreeRoot};
 use crate::error::PoolError;
 use crate::segments::sanity;
 use crate::state::pool::Pool;
-use crate::tree::radix_tree::Tree;
+use crate::tree::radix_tree::{Leaf, Tree};
 
 impl Pool {
     /// Returns the tree root of an object; the root of an empty tree if the object table has no
@@ -30,6 +30,30 @@ impl Pool {
     ) -> Result<TreeRoot, PoolError> {
         let found = self.find_slots(table, ObjectSlot::block_of(object)).await?;
         found.map_or(Ok(TreeRoot::EMPTY), |(ptr, block)| self.root_in_slot(&ptr, &block, object))
+    }
+
+    /// Returns the same root as [`Self::object_root`], from cached blocks only. `None`: a block must
+    /// be read first.
+    ///
+    /// # Errors
+    /// `Damaged`: a cached block is invalid.
+    pub fn object_root_cached(
+        &self,
+        table: TreeRoot,
+        object: ObjectId,
+    ) -> Result<Option<TreeRoot>, PoolError> {
+        let (tree, index) = (Tree::new(self, table), ObjectSlot::block_of(object));
+        let ptr = match tree.leaf_cached(index)? {
+            Leaf::Unknown => return Ok(None),
+            Leaf::Hole => BlockPtr::HOLE,
+            Leaf::Root(ptr) => ptr,
+            Leaf::Node(of, node) => tree.pointer_in(&of, &node, index)?,
+        };
+        if ptr.is_hole() {
+            return Ok(Some(TreeRoot::EMPTY));
+        }
+        let Some(block) = self.cached(&ptr, 0) else { return Ok(None) };
+        self.root_in_slot(&ptr, &block, object).map(Some)
     }
 
     /// Reads a block of the object table and validates its slots. Returns zeros if the table has no
@@ -56,6 +80,14 @@ impl Pool {
             self.root_in_slot(ptr, block, object)?;
         }
         Ok(())
+    }
+
+    /// Reads blocks of the object table into the cache, with the nodes above them, level by level.
+    /// `indexes`: numbers of the blocks, ascending. Skips damaged blocks: a read of the block finds
+    /// the damage again.
+    #[boxed(?Send)]
+    pub async fn load_slot_blocks(&self, table: TreeRoot, indexes: &[u64]) {
+        Tree::new(self, table).load(indexes).await;
     }
 
     /// Reads a block of the object table, with its pointer; `None` if the table has no such block.

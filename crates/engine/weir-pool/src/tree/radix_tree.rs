@@ -172,6 +172,34 @@ impl<'a> Tree<'a> {
         self.pointer_at(0, block).await
     }
 
+    /// Reads blocks into the cache, with the nodes above them: the nodes of a level together, then
+    /// the blocks. `blocks` has ascending numbers; the records of the tree have one block. Skips
+    /// damaged nodes and blocks.
+    pub(crate) async fn load(&self, blocks: &[u64]) {
+        let inside = blocks.partition_point(|block| *block < span(self.root.height));
+        let mut here = vec![(self.root.ptr, &blocks[..inside])];
+        for level in (0..=self.root.height).rev() {
+            here.retain(|(ptr, below)| !ptr.is_hole() && !ptr.is_damaged() && !below.is_empty());
+            let mut next = Vec::new();
+            for some in here.chunks(NODES_TOGETHER) {
+                let ptrs: Vec<BlockPtr> = some.iter().map(|(ptr, _)| *ptr).collect();
+                let read = self.pool.read_blocks(&ptrs).await;
+                if level == 0 {
+                    continue;
+                }
+                for ((ptr, below), node) in some.iter().zip(read) {
+                    let Ok(node) = node else { continue };
+                    let of_child = NODE_SHIFT * u32::from(level - 1);
+                    for below in below.chunk_by(|one, two| one >> of_child == two >> of_child) {
+                        let child = self.slot((ptr, level), &node, slot_of(below[0], level));
+                        next.extend(child.ok().map(|child| (child, below)));
+                    }
+                }
+            }
+            here = next;
+        }
+    }
+
     /// Looks up the pointer to a block (`level` 0) or node by its index in its level.
     /// Reads nodes as needed. Returns a hole if there is no such block or node.
     pub async fn pointer_at(&self, level: u8, index: u64) -> Result<BlockPtr, PoolError> {
@@ -530,13 +558,20 @@ impl Scan<'_, '_> {
                 }
                 (node, _) => node?,
             };
-            for index in 0..NODE_FANOUT {
-                let child_base = base + index as u64 * span(level - 1);
+            // Slots outside of the range are not decoded: the scan of one record visits one slot.
+            let width = span(level - 1);
+            let first = ((blocks.start - base) / width) as usize;
+            let end = (blocks.end - base).div_ceil(width) as usize;
+            for index in first..end {
+                let child_base = base + index as u64 * width;
                 // Handle an invalid pointer like a pointer to an unreadable node.
                 let child = match (self.tree.slot((&ptr, level), &node, index), &mut self.damaged) {
                     (Err(_), Some(_)) => ptr.damage_marker_of(level),
                     (child, _) => child?,
                 };
+                if child.is_hole() {
+                    continue;
+                }
                 if !self.under(child, level - 1, child_base).await? {
                     return Ok(false);
                 }

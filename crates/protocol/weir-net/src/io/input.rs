@@ -61,6 +61,18 @@ impl Input {
         }
     }
 
+    /// Takes the first `len` pending bytes, a message, out of the buffer. Copies them, unless a
+    /// large message is alone in the buffer and fills most of it.
+    pub fn take_message(&mut self, len: usize) -> Vec<u8> {
+        let is_alone = self.start == 0 && self.bytes.len() == len;
+        if is_alone && len > ALONE_BYTES && len > self.bytes.capacity() / 2 {
+            return std::mem::take(&mut self.bytes);
+        }
+        let message = self.pending().get(..len).unwrap_or(self.pending()).to_vec();
+        self.consume(len);
+        message
+    }
+
     /// Size of the buffer while all messages are small.
     pub const fn room(&self) -> usize {
         self.room
@@ -184,6 +196,23 @@ mod tests {
         assert_eq!(taken, need);
         input.consume(need);
         assert!(input.pending().is_empty());
+    }
+
+    #[test]
+    fn large_message_takes_the_buffer_and_others_are_copied() {
+        let mut input = Input::new(64 << 20);
+        let (need, stream) = (100 << 10, vec![7; 100 << 10]);
+        let mut taken = receive(&mut input, 28, &stream);
+        taken += receive(&mut input, need, &stream[taken..]);
+        assert_eq!(taken, need);
+        let start = input.pending().as_ptr();
+        let message = input.take_message(need);
+        assert_eq!((message.as_ptr(), message.len()), (start, need));
+        assert!(input.pending().is_empty());
+        receive(&mut input, 28, b"one, two");
+        assert_eq!(input.take_message(5), b"one, ");
+        assert_eq!(input.pending(), b"two");
+        assert_eq!(input.take_message(99), b"two");
     }
 
     #[test]

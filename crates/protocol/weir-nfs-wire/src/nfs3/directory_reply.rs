@@ -13,11 +13,43 @@
 use weir_oncrpc::xdr::padding;
 use weir_oncrpc::{Encoder, Xdr};
 
-use super::attributes::{PostOpAttr, Verifier};
+use super::attributes::{Fattr3, PostOpAttr, Verifier};
 use super::results::{Entry, EntryPlus};
 
 /// Length of the end of the list and of eof.
 const END_BYTES: usize = 8;
+
+/// Length of an entry without its name, as `dircount` counts it: the Boolean, the number, the length
+/// of the name and the cookie.
+const INFORMATION_BYTES: usize = 4 + 8 + 4 + 8;
+
+/// Room for entries in a reply to READDIRPLUS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryRoom {
+    information_bytes: usize,
+    bytes: usize,
+}
+
+impl DirectoryRoom {
+    /// Room of an empty reply with these limits.
+    pub fn new(dircount: u32, maxcount: u32) -> Self {
+        Self { information_bytes: dircount as usize, bytes: maxcount as usize }
+    }
+
+    /// Number of the first entries that fit at most, if each has attributes and a handle of 32
+    /// bytes or more. `name_bytes`: lengths of their names.
+    pub fn entries_plus(&self, name_bytes: impl Iterator<Item = usize>) -> usize {
+        const HANDLE_BYTES_MIN: usize = 4 + 4 + 32;
+        let (mut information, mut bytes) = (0, 0);
+        let fits = |name_bytes: &usize| {
+            let of_entry = INFORMATION_BYTES + name_bytes + padding(*name_bytes);
+            information += of_entry;
+            bytes += of_entry + 4 + Fattr3::BYTES + HANDLE_BYTES_MIN;
+            information <= self.information_bytes && bytes <= self.bytes
+        };
+        name_bytes.take_while(fits).count()
+    }
+}
 
 /// Reply to READDIR or READDIRPLUS. A client decodes it as [`ReaddirResok`](super::ReaddirResok) or
 /// [`ReaddirplusResok`](super::ReaddirplusResok).
@@ -83,6 +115,12 @@ impl<'e, 'b> DirectoryReply<'e, 'b> {
         self.entries
     }
 
+    /// Room for further entries of READDIRPLUS; `None` in a reply to READDIR.
+    pub fn room(&self) -> Option<DirectoryRoom> {
+        let bytes = self.end_max.saturating_sub(self.out.len());
+        self.information_left.map(|left| DirectoryRoom { information_bytes: left, bytes })
+    }
+
     /// Appends an entry of READDIR. Returns false, and appends nothing, if the entry does not fit.
     pub fn push(&mut self, entry: &Entry<'_>) -> bool {
         assert!(self.information_left.is_none(), "a reply to READDIRPLUS has entries with handles");
@@ -94,8 +132,7 @@ impl<'e, 'b> DirectoryReply<'e, 'b> {
     pub fn push_plus(&mut self, entry: &EntryPlus<'_>) -> bool {
         let left = self.information_left.expect("a reply to READDIR has entries without handles");
         let name_bytes = entry.name.bytes().len();
-        // The Boolean, the number, the length of the name, the name and the cookie.
-        let information = 4 + 8 + 4 + name_bytes + padding(name_bytes) + 8;
+        let information = INFORMATION_BYTES + name_bytes + padding(name_bytes);
         if information > left && self.entries > 0 {
             return false;
         }

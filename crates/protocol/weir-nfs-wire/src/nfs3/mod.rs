@@ -20,7 +20,7 @@ pub use attributes::{
     Fattr3, FileHandle, FileName, FilePath, Ftype3, Nfstime3, PostOpAttr, Sattr3, SetTime,
     Specdata3, StableHow, Verifier, WccAttr, WccData,
 };
-pub use directory_reply::DirectoryReply;
+pub use directory_reply::{DirectoryReply, DirectoryRoom};
 pub use procedures::{Args, PROGRAM, Procedure, Results, VERSION};
 pub use read_reply::{ReadReply, encode_read_head};
 pub use results::{

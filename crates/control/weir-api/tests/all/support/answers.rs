@@ -47,6 +47,8 @@ impl Fake {
             memory: weir_api::types::MemoryUse::default(),
             nbd_addresses: vec!["127.0.0.1:10809".into()],
             iscsi_portals: vec!["127.0.0.1:3260,1".into()],
+            nfs_addresses: vec![],
+            nfs_group_failures: 0,
             io_backend: "io_uring".into(),
         }))
     }
