@@ -87,6 +87,7 @@ fn mount(address: SocketAddr) -> Mount {
         identity: Identity::of(&url).unwrap(),
         shares: vec![share(&url)],
         listings: AtomicUsize::new(0),
+        lanes: AtomicUsize::new(0),
         files: vec![handle(b"file 0"), handle(b"file 1")],
         part_bytes: 64 << 10,
         read_bytes: 4096,
