@@ -1,8 +1,8 @@
 //! Benchmarks of Weir against other servers on this machine, and of Weir's layouts and services
 //! against each other.
 //!
-//! `cargo xtask bench-peers`, `bench-files`, `bench-iscsi`, `bench-layouts` and `bench-services`
-//! install the other servers and run this program.
+//! `cargo xtask bench-peers`, `bench-files`, `bench-iscsi`, `bench-layouts` and
+//! `bench-services` install the other servers and run this program.
 //!
 //! weir-bench measures storage of any kind.
 //!
@@ -10,11 +10,14 @@
 
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
 
+mod client;
 mod document;
 mod files;
 mod iscsi;
 mod layouts;
 mod machine;
+mod mounted;
+mod nfs;
 mod peers;
 mod place;
 mod services;
@@ -35,7 +38,7 @@ struct Cli {
 enum Benchmark {
     /// Compare Weir's speed with other NBD servers on this machine.
     Peers(peers::Args),
-    /// Compare a mounted Weir filesystem with other FUSE servers.
+    /// Compare a mounted Weir filesystem with other FUSE servers, and its NFS server with Ganesha.
     Files(files::Args),
     /// One process of the load of `files`.
     #[command(name = files::worker::SUBCOMMAND, hide = true)]
