@@ -43,8 +43,8 @@ pub(super) struct ProfileArgs {
     /// Number of measurements of each row [default: the profile's]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
-    /// Seconds of each measurement, and of each round of preconditioning; not of operations that end
-    /// when each file was used once [default: the profile's]
+    /// Seconds of each measurement and of each round of preconditioning, except of operations that
+    /// end when each file was used once [default: the profile's]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     duration: Option<u32>,
     /// Seconds of load before each measurement [default: the profile's]
