@@ -1,7 +1,8 @@
-//! `cargo xtask bench-files`: compares a mounted Weir filesystem with other FUSE servers, and Weir's
-//! NFS server with Ganesha.
+//! `cargo xtask bench-files`: compares a mounted Weir filesystem with other FUSE servers, and the
+//! NFS server of Weir with Ganesha.
 //!
-//! `nfs` is the part with NFS. `peers` compares block devices. The bars (required values) are the project's own requirements.
+//! `nfs` is the part with NFS. `peers` compares block devices. The bars (required values) are the
+//! project's own requirements.
 //!
 //! Invariants:
 //! - each contender has its data on one ext4 filesystem, and is measured in turn with the others,
@@ -129,8 +130,8 @@ impl Pace {
     }
 }
 
-/// Files of 256 MiB that each NFS server writes first, so that no row pays for memory that was never
-/// touched.
+/// Files of 256 MiB that each NFS server writes first, so that no row pays for memory that was
+/// never touched.
 const WARM_FILES: u64 = 8;
 
 /// Runs the benchmark of filesystems and of NFS.

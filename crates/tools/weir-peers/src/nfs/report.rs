@@ -20,19 +20,21 @@ const CREATE_REMOVE_MIN: f64 = 2.0;
 const WORDS: &str = "\
 Each cell: the median of the rounds, and the microseconds of CPU (user and system, all threads) \
 that the server used per operation; kernel threads, which write back ext4's pages, are not \
-included. *Ratio*: the median of the ratios of Weir's rate to Ganesha's in each round, in brackets \
-the lowest and highest. The client is `weir bench` for both servers, over TCP on loopback; client \
-and server share the cores. *Client CPU*: the most of a core that the client used in a row. Both \
-servers have their data on one ext4. Weir stores each block LAYOUT, with checksums and lz4; \
-Ganesha (FSAL VFS) stores it once, in files of that ext4. Rows of data use records of 32 KiB, as the mirrors of \
-the document 000. Random data of 256 MiB, which fits into the caches and was written before. *Durable*: a reply to CREATE, REMOVE or SETATTR means that \
+included. *Ratio*: the median of the ratios of Weir's rate to Ganesha's in each round, in \
+brackets the lowest and highest. The client is `weir bench` for both servers, over TCP on \
+loopback; client and server share the cores. *Client CPU*: the most of a core that the client \
+used in a row. Both servers have their data on one ext4. Weir stores each block LAYOUT, with \
+checksums and lz4; Ganesha (FSAL VFS) stores it once, in files of that ext4. Rows of data use \
+records of 32 KiB, as the mirrors of the document 000. Random data of 256 MiB, which fits into \
+the caches and was written before. *Durable*: a reply to CREATE, REMOVE or SETATTR means that \
 the change survives a crash, as RFC 1813 section 4.8 requires: Weir's default. Ganesha replies \
 before ext4 commits, so its directory has the flag `D` (dirsync), with which ext4 commits each \
 change of a directory; its SETATTR is still not durable. *Volatile*: a crash loses the last \
 seconds: Weir's `--async`, Ganesha on a plain directory. Rows of data use Weir's durable and \
 Ganesha's volatile share, as both servers come. FILE_SYNC and COMMIT are durable on both sides: \
-Ganesha calls fsync. UNSTABLE writes are committed every 4 MiB in the matrix, every 64 MiB in rows \
-of 1 MiB, and after the measurement otherwise. *Untar*: FILES files of 8 KiB in one directory, once.
+Ganesha calls fsync. UNSTABLE writes are committed every 4 MiB in the matrix, every 64 MiB in \
+rows of 1 MiB, and after the measurement otherwise. *Untar*: FILES files of 8 KiB in one \
+directory, once, for at most 60 s.
 ";
 
 /// Results of the NFS part.
