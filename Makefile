@@ -1,5 +1,5 @@
 # Each target but `run` is one call of `cargo xtask`; `cargo xtask --help` lists their options.
-.PHONY: run test check sim soak fuzz book release e2e bench bench-peers bench-files bench-layouts bench-services cc
+.PHONY: run test check sim soak fuzz book release e2e bench bench-peers bench-files bench-s000 bench-layouts bench-services cc
 
 run: cc
 	@./run.sh
@@ -39,6 +39,9 @@ bench-peers: cc
 
 bench-files: cc
 	@cargo xtask bench-files --out docs/performance.md
+
+bench-s000: cc
+	@cargo xtask bench-s000
 
 bench-layouts: cc
 	@cargo xtask bench-layouts --out docs/performance.md

@@ -1,5 +1,5 @@
-//! `cargo xtask bench-peers`, `bench-files`, `bench-iscsi`, `bench-layouts` and `bench-services`:
-//! install the packages of the benchmarks, then run weir-peers.
+//! `cargo xtask bench-peers`, `bench-files`, `bench-s000`, `bench-iscsi`, `bench-layouts` and
+//! `bench-services`: install the packages of the benchmarks, then run weir-peers.
 //!
 //! Not here: the code and the options of the benchmarks (crates/tools/weir-peers).
 //!
@@ -27,7 +27,7 @@ pub(crate) fn main(benchmark: &str, args: &Args) -> Result<()> {
     let Args { options } = args;
     if !options.iter().any(|option| option == "--help" || option == "-h") {
         match benchmark {
-            "files" => setup::for_files()?,
+            "files" | "s000" => setup::for_files()?,
             _ => setup::for_clients()?,
         }
     }

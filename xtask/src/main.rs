@@ -78,9 +78,12 @@ enum Task {
     /// Compare Weir's speed with other NBD servers on this machine.
     #[command(disable_help_flag = true)]
     BenchPeers(bench::Args),
-    /// Compare a mounted Weir filesystem with other FUSE servers.
+    /// Compare a mounted Weir filesystem with other FUSE servers, and its NFS server with Ganesha.
     #[command(disable_help_flag = true)]
     BenchFiles(bench::Args),
+    /// Repeat the reference document 000 over NFS, with its layouts and with Ganesha.
+    #[command(name = "bench-s000", disable_help_flag = true)]
+    BenchS000(bench::Args),
     /// Compare Weir's iSCSI target with another one, and with Weir's NBD.
     #[command(disable_help_flag = true)]
     BenchIscsi(bench::Args),
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Task::E2e(args) => e2e::main(args),
         Task::BenchPeers(args) => bench::main("peers", &args),
         Task::BenchFiles(args) => bench::main("files", &args),
+        Task::BenchS000(args) => bench::main("s000", &args),
         Task::BenchIscsi(args) => bench::main("iscsi", &args),
         Task::BenchLayouts(args) => bench::main("layouts", &args),
         Task::BenchServices(args) => bench::main("services", &args),

@@ -71,9 +71,18 @@ const FOR_FILES: &[Need] = &[
     need("setpriv", "util-linux"),
 ];
 
-/// Servers without which the benchmark of filesystems has one column less: not every distribution
-/// has them.
-const FOR_FILES_IF_AVAILABLE: &[Need] = &[need("zfs-fuse", "zfs-fuse")];
+/// Servers without which the benchmark of filesystems has no column of zfs-fuse, or no NFS part:
+/// not every distribution has them.
+const FOR_FILES_IF_AVAILABLE: [&[Need]; 2] = [
+    &[need("zfs-fuse", "zfs-fuse")],
+    &[
+        need("ganesha.nfsd", "nfs-ganesha"),
+        need("ganesha/libfsalvfs.so", "nfs-ganesha-vfs"),
+        need("rpcbind", "rpcbind"),
+        need("ip", "iproute2"),
+        need("chattr", "e2fsprogs"),
+    ],
+];
 
 /// Cargo tools with the options of their builds. The versions are fixed, so that all machines run
 /// the same checks.
@@ -100,8 +109,10 @@ pub(crate) fn for_clients() -> Result<()> {
 /// Installs the packages of the benchmark of filesystems.
 pub(crate) fn for_files() -> Result<()> {
     packages(FOR_FILES)?;
-    if let Err(error) = packages(FOR_FILES_IF_AVAILABLE) {
-        eprintln!("setup: {error:#}");
+    for needs in FOR_FILES_IF_AVAILABLE {
+        if let Err(error) = packages(needs) {
+            eprintln!("setup: {error:#}");
+        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use weir_api::ApiError;
 use weir_base::{ErrorKind, size};
 use weir_bench::profile::{self, FileOps, Imported, Options, Protocol, Skipped, Trap};
-use weir_bench::spec::{OpKind, RunSpec, Scale};
+use weir_bench::spec::{CellSpec, OpKind, RunSpec, Scale, StreamSpec};
 use weir_bench::target::{self, Address, Holds, Target, TargetError};
 
 use crate::bench::answer::invalid;
@@ -43,6 +43,13 @@ pub(super) struct ProfileArgs {
     /// Number of measurements of each row [default: the profile's]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: Option<u32>,
+    /// Seconds of each measurement and of each round of preconditioning, except of operations that
+    /// end when each file was used once [default: the profile's]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    duration: Option<u32>,
+    /// Seconds of load before each measurement [default: the profile's]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    warmup: Option<u32>,
     /// Percentage of the blocks to read and compare after the last run; full compares all blocks,
     /// and every byte of each read during the measurement
     #[arg(long, value_name = "PERCENT|full", value_parser = Verify::parse)]
@@ -64,8 +71,8 @@ pub(super) struct ProfileArgs {
 /// Operations on files, in place of a profile.
 #[derive(Debug, Args)]
 pub(super) struct FilesArgs {
-    /// Measure these operations on files without a profile: create, stat, rename, readdir or
-    /// remove, separated by commas
+    /// Measure these operations on files without a profile: create, extract, stat, rename, readdir,
+    /// readdirplus or remove, separated by commas
     #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = op,
         conflicts_with_all = ["profile", "variant", "size"])]
     op: Vec<OpKind>,
@@ -205,7 +212,8 @@ pub(super) struct Loaded {
 impl ProfileArgs {
     /// Returns the arguments of the one-minute benchmark.
     pub(super) fn quick() -> Self {
-        let (scale, variant, seed, size, runs) = (None, None, None, None, None);
+        let (scale, variant, seed, size) = (None, None, None, None);
+        let (runs, duration, warmup) = (None, None, None);
         let profile = "quick".to_owned();
         let (target_cache, target_protection, target_features) = (None, None, Vec::new());
         Self {
@@ -215,6 +223,8 @@ impl ProfileArgs {
             seed,
             size,
             runs,
+            duration,
+            warmup,
             verify: None,
             target_cache,
             target_protection,
@@ -262,6 +272,7 @@ impl ProfileArgs {
                 (spec, Vec::new(), Vec::new())
             }
         };
+        self.shorten(&mut spec);
         if let Some(runs) = self.runs {
             spec.cells.iter_mut().filter(|cell| cell.search.is_none()).for_each(|cell| {
                 cell.runs = runs;
@@ -277,6 +288,25 @@ impl ProfileArgs {
         }
         spec.told.features.extend(self.target_features.iter().cloned());
         Ok(Loaded { spec, traps, skipped })
+    }
+}
+
+impl ProfileArgs {
+    /// Applies `--duration` and `--warmup`.
+    fn shorten(&self, spec: &mut RunSpec) {
+        let ends = |stream: &StreamSpec| stream.op.is_some_and(OpKind::ends_with_files);
+        let timed = |cell: &&mut CellSpec| cell.search.is_none() && !cell.streams.iter().any(ends);
+        if let Some(seconds) = self.duration {
+            let ms = u64::from(seconds) * 1000;
+            spec.cells.iter_mut().filter(timed).for_each(|cell| cell.duration_ms = ms);
+            spec.precondition.iter_mut().for_each(|rounds| rounds.round_ms = ms);
+            spec.assume.push(format!("{seconds} s for each measurement (--duration)"));
+        }
+        if let Some(seconds) = self.warmup {
+            let ms = u64::from(seconds) * 1000;
+            spec.cells.iter_mut().filter(timed).for_each(|cell| cell.warmup_ms = ms);
+            spec.assume.push(format!("{seconds} s of load before each measurement (--warmup)"));
+        }
     }
 }
 

@@ -2,14 +2,14 @@
 //!
 //! Not here: the code that compares, reports and checks (weir-bench).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use weir_api::ApiError;
 use weir_base::ErrorKind;
 use weir_bench::compare::Comparison;
 use weir_bench::profile::{self, Machine, Options, Skipped, Trap};
-use weir_bench::report;
+use weir_bench::report::{self, Named};
 use weir_bench::target::Address;
 use weir_bench::verdict::JudgedRun;
 
@@ -40,15 +40,32 @@ pub(super) fn compare(
     Ok(if comparison.is_refused() { Answer::No } else { Answer::Yes })
 }
 
-/// Writes the report of a result again.
-pub(super) fn report(result: &Path, out: Option<&Path>, json: bool) -> Result<Answer, ApiError> {
-    let judged = JudgedRun::of(folder::read(result)?);
-    let beside = if result.is_dir() { Some(result) } else { result.parent() };
-    let directory = out.or(beside).unwrap_or(Path::new("."));
+/// Writes the report of a result again, or one report on several results, with results of peers.
+pub(super) fn report(
+    results: &[PathBuf],
+    peers: &[PathBuf],
+    out: Option<&Path>,
+    json: bool,
+) -> Result<Answer, ApiError> {
     let cannot =
         |error: &dyn std::fmt::Display| ApiError::new(ErrorKind::Unavailable, error.to_string());
-    std::fs::create_dir_all(directory).map_err(|error| cannot(&error))?;
-    let files = report::write(&judged, directory).map_err(|error| cannot(&error))?;
+    let prepared =
+        |directory: &Path| std::fs::create_dir_all(directory).map_err(|error| cannot(&error));
+    let files = if let ([result], []) = (results, peers) {
+        let judged = JudgedRun::of(folder::read(result)?);
+        let beside = if result.is_dir() { Some(result.as_path()) } else { result.parent() };
+        let directory = out.or(beside).unwrap_or(Path::new("."));
+        prepared(directory)?;
+        report::write(&judged, directory)
+    } else {
+        let own = results.iter().map(|path| named(path, false));
+        let all = own.chain(peers.iter().map(|path| named(path, true)));
+        let all = all.collect::<Result<Vec<_>, _>>()?;
+        let directory = out.unwrap_or(Path::new("."));
+        prepared(directory)?;
+        report::write_several(&all, directory)
+    };
+    let files = files.map_err(|error| cannot(&error))?;
     if json {
         #[derive(Serialize)]
         struct Files {
@@ -60,6 +77,14 @@ pub(super) fn report(result: &Path, out: Option<&Path>, json: bool) -> Result<An
         files.iter().try_for_each(|file| output::print(&format!("{}\n", file.display())))?;
     }
     Ok(Answer::Yes)
+}
+
+/// Reads one of several results. Its name in the report is the name of its directory.
+fn named(path: &Path, is_peer: bool) -> Result<Named, ApiError> {
+    let run = JudgedRun::of(folder::read(path)?);
+    let directory = if path.is_dir() { Some(path) } else { path.parent() };
+    let name = directory.and_then(Path::file_name).unwrap_or(path.as_os_str());
+    Ok(Named { name: name.to_string_lossy().into_owned(), run, is_peer })
 }
 
 #[derive(Serialize)]

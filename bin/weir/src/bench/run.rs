@@ -51,11 +51,18 @@ enum BenchVerb {
         #[arg(long, value_name = "SIZE|none", value_parser = plan::cache)]
         new_cache: Option<u64>,
     },
-    /// Write the report of a result file again
+    /// Write the report of a result file again, or one report on several results of a profile
     Report {
-        /// Result file, or its directory
-        result: PathBuf,
-        /// Directory for the report [default: the directory of the result file]
+        /// Result file, or its directory; several results, such as of several layouts, have the
+        /// names of their directories in the report
+        #[arg(required = true, value_name = "RESULT")]
+        results: Vec<PathBuf>,
+        /// Result of another product, with which the report compares the first result; may be
+        /// repeated
+        #[arg(long = "peer", value_name = "RESULT")]
+        peers: Vec<PathBuf>,
+        /// Directory for the report [default: the directory of the result file, or the current
+        /// directory for several results]
         #[arg(long, value_name = "DIRECTORY")]
         out: Option<PathBuf>,
     },
@@ -94,7 +101,9 @@ pub(crate) fn run(arguments: &BenchArgs, json: bool) -> Result<Answer, ApiError>
         Some(BenchVerb::Compare { old, new, old_cache, new_cache }) => {
             results::compare((old, *old_cache), (new, *new_cache), json)
         }
-        Some(BenchVerb::Report { result, out }) => results::report(result, out.as_deref(), json),
+        Some(BenchVerb::Report { results, peers, out }) => {
+            results::report(results, peers, out.as_deref(), json)
+        }
         Some(BenchVerb::Agent(agent)) => agents::agent(agent),
         Some(BenchVerb::Selftest(selftest)) => trust::selftest(selftest, json),
         Some(BenchVerb::Calibrate(calibrate)) => trust::calibrate(calibrate, json),

@@ -57,6 +57,20 @@ files = 100
 threads = [2]
 
 [[test]]
+name = "readdirplus"
+op = "readdirplus"
+files = 100
+threads = [2]
+
+[[test]]
+name = "extract"
+op = "extract"
+files = 500
+file_size = "512B"
+duration = "20s"
+threads = [2]
+
+[[test]]
 name = "remove"
 op = "remove"
 duration = "20s"
@@ -105,11 +119,13 @@ fn operations_on_files_and_a_mix_are_measured_on_a_directory() {
         ("stat", 200),
         ("rename", 200),
         ("readdir", 200),
+        ("readdirplus", 200),
+        ("extract", 1000),
         ("remove", 0),
     ]) {
         for run in cell["runs"].as_array().unwrap() {
             let ops = class(run, op)["ops"].as_u64().unwrap();
-            let is_whole = ["create", "remove"].contains(&op);
+            let is_whole = ["create", "extract", "remove"].contains(&op);
             assert!(if is_whole { ops == 1000 } else { ops > 0 }, "{op}: {ops}");
             let files = &run["files"];
             assert_eq!((&files["missing"], &files["unexpected"]), (&0.into(), &0.into()), "{op}");
@@ -119,7 +135,7 @@ fn operations_on_files_and_a_mix_are_measured_on_a_directory() {
     let bytes = class(&result["cells"][0]["runs"][0], "create")["bytes"].as_u64();
     assert_eq!(bytes, Some(1000 * 512));
     let (mut metadata, mut data) = (0, 0);
-    for run in result["cells"][5]["runs"].as_array().unwrap() {
+    for run in result["cells"][7]["runs"].as_array().unwrap() {
         let ops = |op| class(run, op)["ops"].as_u64().unwrap();
         metadata += ops("metadata");
         data += ops("read") + ops("write");
@@ -130,7 +146,7 @@ fn operations_on_files_and_a_mix_are_measured_on_a_directory() {
     }
     let pct = 100.0 * metadata as f64 / (metadata + data) as f64;
     assert!((3.0..7.0).contains(&pct), "{metadata} of {}", metadata + data);
-    let mix = &cells[5];
+    let mix = &cells[7];
     assert!(mix["summary"]["metadata_iops"]["median"].as_f64().unwrap() > 0.0, "{mix}");
     assert!(mix["summary"]["metadata_latency"]["mean_us"].as_f64().unwrap() > 0.0, "{mix}");
     let report = fs::read_to_string(bench.path("out/report.md")).unwrap();
@@ -163,7 +179,7 @@ fn operations_on_files_need_no_profile() {
     assert!(!bench.path("file.dat").exists());
     bench
         .weir(&["run", "--op", "chmod", "-t", "dir:target"])
-        .fails(2, &["create, stat, remove, rename, readdir"]);
+        .fails(2, &["create, stat, remove, rename, readdir, readdirplus, extract"]);
     bench.weir(&["run", "--op", "stat", "-p", "vm", "-t", "dir:target"]).fails(2, &["--profile"]);
 }
 

@@ -183,10 +183,23 @@ impl Row {
 impl Published {
     /// Published rows to compare with a cell, in the order of the document. A cell with a variant
     /// gets only the rows of this variant; a cell without a variant gets the rows of all variants.
-    pub fn rows_for<'a>(&'a self, cell: &'a CellSpec) -> impl Iterator<Item = &'a Row> {
+    /// If the document measured several protocols and `target` (a kind of target, such as `nfs`)
+    /// uses one of them, the cell gets only the rows of this protocol.
+    pub fn rows_for<'a>(
+        &'a self,
+        cell: &'a CellSpec,
+        target: &str,
+    ) -> impl Iterator<Item = &'a Row> {
+        let used = match target {
+            "nfs" => Some("nfs3"),
+            "iscsi" => Some("iscsi"),
+            _ => None,
+        };
         let fits = move |row: &&Row| {
             let variant = cell.variant.is_none() || cell.variant == row.variant;
-            row.cell == cell.name && variant
+            let protocol = used.zip(row.protocol.as_deref());
+            let protocol = protocol.is_none_or(|(used, published)| used == published);
+            row.cell == cell.name && variant && protocol
         };
         self.rows.iter().filter(fits)
     }

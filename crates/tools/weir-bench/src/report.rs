@@ -18,6 +18,7 @@ mod markdown;
 mod plots;
 mod published;
 mod rows;
+mod several;
 mod sheet;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::verdict::JudgedRun;
+
+pub use several::{Named, html_of_several, markdown_of_several, write_several};
 
 /// Names of the report's files in the directory of a run.
 const HTML: &str = "report.html";
@@ -68,7 +71,12 @@ pub enum ReportError {
 /// # Errors
 /// A file could not be created or written. The files that were written before it remain.
 pub fn write(run: &JudgedRun, directory: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let files = [(CSV, cells_csv(run)?), (MARKDOWN, markdown(run)), (HTML, html(run)?)];
+    let files = vec![(CSV, cells_csv(run)?), (MARKDOWN, markdown(run)), (HTML, html(run)?)];
+    save(directory, files)
+}
+
+/// Writes files with these names and contents into `directory`, and returns their paths.
+fn save(directory: &Path, files: Vec<(&str, String)>) -> Result<Vec<PathBuf>, ReportError> {
     let mut paths = Vec::with_capacity(files.len());
     for (name, content) in files {
         let path = directory.join(name);

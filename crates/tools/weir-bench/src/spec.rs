@@ -539,11 +539,16 @@ pub enum OpKind {
     Rename,
     /// Lists the names of all files in a directory.
     Readdir,
+    /// Lists the names and the attributes of all files in a directory.
+    Readdirplus,
+    /// Creates a file, writes its contents, and sets its mode and its time of change, as a program
+    /// that extracts an archive.
+    Extract,
 }
 
 impl OpKind {
     /// All kinds, in numeric order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Read,
         Self::Write,
         Self::Flush,
@@ -557,6 +562,8 @@ impl OpKind {
         Self::Remove,
         Self::Rename,
         Self::Readdir,
+        Self::Readdirplus,
+        Self::Extract,
     ];
 
     /// True if the main figures of a cell (IOPS, MiB/s, latency) count an operation of this kind.
@@ -572,13 +579,27 @@ impl OpKind {
 
     /// True if an operation of this kind addresses a file or directory that only the run uses.
     pub fn is_of_files(self) -> bool {
-        matches!(self, Self::Create | Self::Stat | Self::Remove | Self::Rename | Self::Readdir)
+        matches!(
+            self,
+            Self::Create
+                | Self::Stat
+                | Self::Remove
+                | Self::Rename
+                | Self::Readdir
+                | Self::Readdirplus
+                | Self::Extract
+        )
     }
 
-    /// True if a run of a stream with this `op` ends when each file was used once: create and
-    /// remove.
+    /// True if a run of a stream with this `op` ends when each file was used once: create, extract
+    /// and remove.
     pub fn ends_with_files(self) -> bool {
-        matches!(self, Self::Create | Self::Remove)
+        self.creates_files() || self == Self::Remove
+    }
+
+    /// True if an operation of this kind creates a file.
+    pub fn creates_files(self) -> bool {
+        matches!(self, Self::Create | Self::Extract)
     }
 
     /// Splits the name of a kind off the end of `NAME_KIND` or `KIND`. Returns the text before the
@@ -611,6 +632,8 @@ impl OpKind {
             Self::Remove => "remove",
             Self::Rename => "rename",
             Self::Readdir => "readdir",
+            Self::Readdirplus => "readdirplus",
+            Self::Extract => "extract",
         }
     }
 }

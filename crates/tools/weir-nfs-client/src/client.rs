@@ -57,7 +57,8 @@ impl Client {
     pub fn mount(url: &Url) -> Result<Self, NfsError> {
         let identity = Identity::of(url);
         let identity = identity.map_err(|source| NfsError::Reply { what: "AUTH_SYS", source })?;
-        let mut connection = Connection::open(&url.host, url.port, identity.clone(), 1)?;
+        let mut connection =
+            Connection::open(&url.host, url.port, url.source(0), identity.clone(), 1)?;
         let mounted = mount::mount(&mut connection, url, &identity)?;
         Ok(Self { connection, mounted })
     }
@@ -69,7 +70,7 @@ impl Client {
     pub fn connect(url: &Url, mounted: &Mounted) -> Result<Self, NfsError> {
         let identity = Identity::of(url);
         let identity = identity.map_err(|source| NfsError::Reply { what: "AUTH_SYS", source })?;
-        let connection = Connection::open(&url.host, url.port, identity, 1)?;
+        let connection = Connection::open(&url.host, url.port, url.source(0), identity, 1)?;
         Ok(Self { connection, mounted: mounted.clone() })
     }
 

@@ -7,7 +7,7 @@
 //! caller must not use the connection again.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -35,18 +35,19 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to a server, for at most `calls_max` calls in flight. Takes at most 10 s
-    /// ([`MOUNT_LIMIT`]).
+    /// Connects to a server from the address `source`, for at most `calls_max` calls in flight.
+    /// Takes at most 10 s ([`MOUNT_LIMIT`]).
     ///
     /// # Errors
     /// The server cannot be reached.
     pub fn open(
         host: &str,
         port: u16,
+        source: Option<IpAddr>,
         identity: Identity,
         calls_max: usize,
     ) -> Result<Self, NfsError> {
-        let (stream, source) = socket::open(host, port, Instant::now() + MOUNT_LIMIT)?;
+        let (stream, source) = socket::open(host, port, source, Instant::now() + MOUNT_LIMIT)?;
         // Servers recognize a repeated call by its transaction id and the address of the client.
         // With a random first number, a call never equals one of an earlier connection.
         let xid = getrandom::u32().map_err(|error| io::Error::other(error.to_string()))?;

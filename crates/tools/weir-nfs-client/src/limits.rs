@@ -62,6 +62,9 @@ pub const CALLS_MAX: usize = 1 << 16;
 /// Maximum number of shares in an address. Each needs a mount, and a lookup of its files.
 pub const SHARES_MAX: u64 = 64;
 
+/// Maximum number of source addresses in a URL: a longer list is a mistake.
+pub const SOURCES_MAX: usize = 64;
+
 /// Maximum number of components of the path in an address. Each may need a MNT call.
 pub const COMPONENTS_MAX: usize = 64;
 

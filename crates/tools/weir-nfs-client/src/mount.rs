@@ -52,7 +52,7 @@ pub(crate) fn mount(
     url: &Url,
     identity: &Identity,
 ) -> Result<Mounted, NfsError> {
-    let open = |port| Connection::open(&url.host, port, identity.clone(), 1);
+    let open = |port| Connection::open(&url.host, port, url.source(0), identity.clone(), 1);
     if let Some(port) = url.mount_port.filter(|port| *port != url.port) {
         return mount_longest(&mut open(port)?, url, port);
     }

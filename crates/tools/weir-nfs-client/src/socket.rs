@@ -33,16 +33,18 @@ impl SourcePort {
     }
 }
 
-/// Connects to a server, from a reserved port if this process may bind one.
+/// Connects to a server from the address `source`, and from a reserved port if this process may
+/// bind one.
 pub(crate) fn open(
     host: &str,
     port: u16,
+    source: Option<IpAddr>,
     deadline: Instant,
 ) -> Result<(TcpStream, SourcePort), NfsError> {
     let failed = |source| NfsError::Connect { server: format!("{host}:{port}"), source };
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for address in (host, port).to_socket_addrs().map_err(failed)? {
-        match open_to(address, deadline) {
+        match open_to(address, source, deadline) {
             Ok(stream) => {
                 let source = stream.local_addr().map_err(failed)?;
                 stream.set_nodelay(true).map_err(failed)?;
@@ -54,9 +56,18 @@ pub(crate) fn open(
     Err(failed(last))
 }
 
-fn open_to(address: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
+fn open_to(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
+    let any = match address {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    let from = |port| SocketAddr::new(source.unwrap_or(any), port);
     for port in RESERVED_PORTS.rev() {
-        match open_from(Some(port), address, deadline) {
+        match open_from(Some(from(port)), address, deadline) {
             Ok(stream) => return Ok(stream),
             // Another socket has the port, or a connection between these ports has just ended.
             Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
@@ -64,23 +75,25 @@ fn open_to(address: SocketAddr, deadline: Instant) -> io::Result<TcpStream> {
             Err(error) => return Err(error.into()),
         }
     }
-    open_from(None, address, deadline).map_err(Into::into)
+    // The kernel chooses port 0 of a given address, and both without one.
+    let from = source.map(|_| from(0));
+    open_from(from, address, deadline).map_err(Into::into)
 }
 
-/// Connects to `address` from the port `source`; `None`: from any port.
+/// Connects to `address` from `source`; `None`: from any address and port.
 fn open_from(
-    source: Option<u16>,
+    source: Option<SocketAddr>,
     address: SocketAddr,
     deadline: Instant,
 ) -> Result<TcpStream, Errno> {
-    let (family, any) = match address {
-        SocketAddr::V4(_) => (AddressFamily::INET, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
-        SocketAddr::V6(_) => (AddressFamily::INET6, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    if let Some(port) = source {
-        bind(&socket, &SocketAddr::new(any, port))?;
+    if let Some(source) = source {
+        bind(&socket, &source)?;
     }
     match connect(&socket, &address) {
         Ok(()) => {}

@@ -3,12 +3,14 @@
 //! ```text
 //! nfs://HOST[:PORT]/EXPORT/DIR[?KEY=VALUE[&KEY=VALUE ...]]
 //!   vers=3  uid=UID  gid=GID  gids=GID,GID  mountport=PORT  sync=unstable|data|file
+//!   source=ADDRESS,ADDRESS
 //! ```
 //! A path with `{FIRST..LAST}` names one share for each number ([`Url::shares`]).
 //!
 //! Invariant: a parsed URL prints as an equal URL, with the port unless it is 2049.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
@@ -16,7 +18,7 @@ use weir_nfs_wire::nfs3::StableHow;
 use weir_oncrpc::limits::GIDS_MAX;
 
 use crate::error::NfsError;
-use crate::limits::{COMPONENTS_MAX, SHARES_MAX};
+use crate::limits::{COMPONENTS_MAX, SHARES_MAX, SOURCES_MAX};
 
 /// Port of NFS (IANA).
 pub const DEFAULT_PORT: u16 = 2049;
@@ -76,6 +78,9 @@ pub struct Url {
     pub gids: Vec<u32>,
     /// Stability of WRITE calls that need not be durable.
     pub stability: Stability,
+    /// Addresses of this host from which the program connects: at most 64. Empty: the kernel
+    /// chooses the address.
+    pub sources: Vec<IpAddr>,
 }
 
 impl Url {
@@ -101,6 +106,7 @@ impl Url {
             gid: None,
             gids: Vec::new(),
             stability: Stability::default(),
+            sources: Vec::new(),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').ok_or_else(|| bad("a key without a value"))?;
@@ -131,7 +137,14 @@ impl Url {
                 let found = all.into_iter().find(|stability| stability.name() == value);
                 self.stability = found.ok_or("sync must be unstable, data or file")?;
             }
-            _ => return Err("known keys are vers, uid, gid, gids, mountport and sync"),
+            "source" => {
+                let address = |text: &str| text.parse().map_err(|_| "source is no IP address");
+                self.sources = value.split(',').map(address).collect::<Result<_, _>>()?;
+                if self.sources.len() > SOURCES_MAX {
+                    return Err("source has more than 64 addresses");
+                }
+            }
+            _ => return Err("known keys are vers, uid, gid, gids, mountport, sync and source"),
         }
         Ok(())
     }
@@ -151,6 +164,13 @@ impl Url {
         numbers.map(share).collect()
     }
 
+    /// Source address of the connection with this number: each address of `source` in turn. `None`:
+    /// the kernel chooses the address.
+    pub fn source(&self, connection: usize) -> Option<IpAddr> {
+        let index = connection.checked_rem(self.sources.len())?;
+        self.sources.get(index).copied()
+    }
+
     /// Host and port as `HOST:PORT`, with brackets around an IPv6 address.
     pub fn server(&self) -> String {
         let Self { host, port, .. } = self;
@@ -166,12 +186,14 @@ impl fmt::Display for Url {
         let server = server.strip_suffix(&default).unwrap_or(&server);
         write!(f, "{}{server}{}", Self::SCHEME, utf8_percent_encode(&self.path, RESERVED))?;
         let gids: Vec<String> = self.gids.iter().map(u32::to_string).collect();
+        let sources: Vec<String> = self.sources.iter().map(IpAddr::to_string).collect();
         let keys = [
             ("uid", self.uid.map(|uid| uid.to_string())),
             ("gid", self.gid.map(|gid| gid.to_string())),
             ("gids", (!gids.is_empty()).then(|| gids.join(","))),
             ("mountport", self.mount_port.map(|port| port.to_string())),
             ("sync", Some(self.stability.name().to_owned())),
+            ("source", (!sources.is_empty()).then(|| sources.join(","))),
         ];
         let is_default = |key: &str| key == "sync" && self.stability == Stability::default();
         let mut between = '?';
@@ -249,6 +271,12 @@ mod tests {
         assert_eq!((url.mount_port, url.stability), (Some(20048), Stability::File));
         assert_eq!((url.path.as_str(), url.server().as_str()), ("/", "[::1]:12049"));
         assert_eq!(url.to_string(), text);
+        let text = "nfs://h/e?source=127.0.0.1,::1";
+        let url = Url::parse(text).unwrap();
+        let sources = [0, 1, 2].map(|connection| url.source(connection).unwrap().to_string());
+        assert_eq!(sources, ["127.0.0.1", "::1", "127.0.0.1"]);
+        assert_eq!(url.to_string(), text);
+        assert_eq!(Url::parse("nfs://h/e").unwrap().source(3), None);
     }
 
     #[test]
@@ -270,6 +298,7 @@ mod tests {
     #[test]
     fn invalid_urls_are_refused() {
         let groups = format!("nfs://h/e?gids={}1", "1,".repeat(16));
+        let many = format!("nfs://h/e?source={}127.0.0.1", "127.0.0.1,".repeat(64));
         let deep = format!("nfs://h/{}", "d/".repeat(65));
         for bad in [
             "iscsi://h/e",
@@ -292,7 +321,10 @@ mod tests {
             "nfs://h/e?sync",
             "nfs://h/e?mountport=0",
             "nfs://h/e?colour=1",
+            "nfs://h/e?source=localhost",
+            "nfs://h/e?source=",
             &groups,
+            &many,
             &deep,
         ] {
             assert!(Url::parse(bad).is_err(), "{bad}");

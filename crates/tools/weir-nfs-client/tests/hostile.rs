@@ -41,7 +41,7 @@ fn server(does: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
 
 fn error_of_a_call(address: SocketAddr) -> NfsError {
     let (host, port) = (address.ip().to_string(), address.port());
-    let mut connection = Connection::open(&host, port, Identity::none(), 1).unwrap();
+    let mut connection = Connection::open(&host, port, None, Identity::none(), 1).unwrap();
     let began = Instant::now();
     let called = connection.call(&Request::Nfs(&Args::Null(())), &mut Nothing, LIMIT);
     assert!(began.elapsed() < 20 * LIMIT, "{:?}", began.elapsed());

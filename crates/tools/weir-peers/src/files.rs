@@ -1,6 +1,8 @@
-//! `cargo xtask bench-files`: compares a mounted Weir filesystem with other FUSE servers.
+//! `cargo xtask bench-files`: compares a mounted Weir filesystem with other FUSE servers, and the
+//! NFS server of Weir with Ganesha.
 //!
-//! `peers` compares block devices. The bars (required values) are the project's own requirements.
+//! `nfs` is the part with NFS. `peers` compares block devices. The bars (required values) are the
+//! project's own requirements.
 //!
 //! Invariants:
 //! - each contender has its data on one ext4 filesystem, and is measured in turn with the others,
@@ -10,7 +12,6 @@
 //! - the servers, mounts and loop devices end with this process, however this process ends.
 
 mod contenders;
-mod mounted;
 mod passthrough;
 mod report;
 mod results;
@@ -25,14 +26,16 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use contenders::{Contender, Kind};
-use mounted::Base;
+
 use regex::Regex;
 use results::Results;
 use visits::{Counts, Visit, stored_bytes, touch_memory};
 
 use crate::machine;
+use crate::mounted::{self, Base};
+use crate::nfs::{self, Group};
 use crate::place::{self, Place};
 
 /// Debian packages whose versions the table shows.
@@ -44,7 +47,8 @@ pub(crate) struct Args {
     /// One round of short runs: a first impression, not a result.
     #[arg(long)]
     quick: bool,
-    /// Only measurements whose name matches: small-1, small-4, sequential, fsync
+    /// Only measurements whose name matches: small-1, small-4, sequential, fsync, and nfs-matrix,
+    /// nfs-large, nfs-small, nfs-sync, nfs-names-durable, nfs-names-volatile, nfs-extract
     #[arg(long, value_name = "REGEX")]
     only: Option<Regex>,
     /// Only servers whose name matches: ext4, `passthrough_ll`, zfs-fuse, Weir
@@ -62,6 +66,15 @@ pub(crate) struct Args {
     /// Seconds of each series of fsyncs; default 6, with --quick 2.
     #[arg(long)]
     seconds: Option<u64>,
+    /// Seconds of each row of the NFS part; default 2, with --quick 1.
+    #[arg(long)]
+    nfs_seconds: Option<u64>,
+    /// Number of files of the archive in the NFS part; default 70,000, with --quick 500.
+    #[arg(long, value_name = "FILES")]
+    untar: Option<u64>,
+    /// In the NFS part, Weir stores one copy of each block, as Ganesha; default: a mirror.
+    #[arg(long)]
+    single_copy: bool,
     #[command(flatten)]
     place: Place,
     /// True if this process has its own mount namespace.
@@ -74,6 +87,33 @@ struct Pace {
     rounds: usize,
     counts: Counts,
     deadline: Duration,
+}
+
+impl Args {
+    /// Length of the NFS part; `None` if it is not selected, or Ganesha is not installed.
+    fn nfs(&self) -> Option<nfs::Pace> {
+        let chosen = |group: &Group| {
+            let name = format!("nfs-{}", group.name());
+            self.only.as_ref().is_none_or(|only| only.is_match(&name))
+        };
+        let groups: Vec<Group> = Group::ALL.into_iter().filter(chosen).collect();
+        if groups.is_empty() {
+            return None;
+        }
+        if !nfs::ganesha::is_installed() {
+            eprintln!("bench: no NFS part: Ganesha, rpcbind or ip is not installed");
+            return None;
+        }
+        let (rounds, seconds, extracted) = if self.quick { (1, 1, 500) } else { (3, 2, 70_000) };
+        Some(nfs::Pace {
+            rounds: self.rounds.unwrap_or(rounds),
+            seconds: self.nfs_seconds.unwrap_or(seconds).max(1),
+            extracted: self.untar.unwrap_or(extracted).max(1),
+            is_single: self.single_copy,
+            warm_files: if self.quick { 1 } else { WARM_FILES },
+            groups,
+        })
+    }
 }
 
 impl Pace {
@@ -90,17 +130,40 @@ impl Pace {
     }
 }
 
-/// Runs the benchmark of filesystems.
+/// Files of 256 MiB that each NFS server writes first, so that no row pays for memory that was
+/// never touched.
+const WARM_FILES: u64 = 8;
+
+/// Runs the benchmark of filesystems and of NFS.
 pub(crate) fn main(args: &Args) -> Result<()> {
     if !args.in_namespace {
-        return mounted::into_own_namespace();
+        // The build may need the network, which the namespace does not have.
+        return mounted::into_own_namespace(&args.place.program_words()?);
     }
+    mounted::prepare_network()?;
+    let (dir, pace) = (args.place.folder()?, args.nfs());
+    let is_nothing = mounts(args)?;
+    let Some(pace) = pace else {
+        ensure!(!is_nothing, "nothing to measure: --only and --servers leave nothing");
+        return Ok(());
+    };
+    let data = dir.join("nfs-data");
+    place::empty(&data)?;
+    let base = Base::new(&data)?;
+    let done = nfs::main(&args.place, base.path(), &args.place.program()?, &pace);
+    drop(base);
+    fs::remove_dir_all(&data)?;
+    done
+}
+
+/// Runs the benchmark of mounted filesystems. Returns true if the options select none of it.
+fn mounts(args: &Args) -> Result<bool> {
     let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
     let chosen = |visit: &Visit| args.only.as_ref().is_none_or(|only| only.is_match(&visit.name()));
     let visits: Vec<Visit> = Visit::all().into_iter().filter(chosen).collect();
     if kinds.is_empty() || visits.is_empty() {
-        bail!("nothing to measure: --only and --servers leave no measurement or no server");
+        return Ok(true);
     }
     let is_weir = kinds.contains(&Kind::Weir);
     let weir = is_weir.then(|| args.place.program()).transpose()?;
@@ -128,7 +191,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     fs::remove_dir_all(&data)?;
     measured?;
     let text = report::markdown(&results, &kinds, &rows::rows());
-    args.place.print(&text, (report::BEGIN, report::END))
+    args.place.print(&text, (report::BEGIN, report::END))?;
+    Ok(false)
 }
 
 fn measure(

@@ -5,6 +5,7 @@
 //!
 //! Invariant: a run starts with an empty folder, and removes the folder at its end.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -37,6 +38,15 @@ impl Place {
         match &self.weir {
             Some(program) => Ok(std::path::absolute(program)?),
             None => command::weir_program(),
+        }
+    }
+
+    /// Returns the words that name the program to another process of this benchmark: none if the
+    /// user named it already. Builds the program if the user named none.
+    pub(crate) fn program_words(&self) -> Result<Vec<OsString>> {
+        match &self.weir {
+            Some(_) => Ok(Vec::new()),
+            None => Ok(vec!["--weir".into(), command::weir_program()?.into()]),
         }
     }
 

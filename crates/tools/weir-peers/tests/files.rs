@@ -1,4 +1,4 @@
-//! `weir-peers files` with a tiny load: rows, document, and the end of all mounts.
+//! `weir-peers files` with a tiny load: rows, document, and the end of all mounts and servers.
 //!
 //! Invariant: no test asserts a speed.
 
@@ -33,6 +33,7 @@ fn tiny_run_measures_every_row_and_leaves_no_mount() {
     let (data, document) = (dir.path().join("data"), dir.path().join("performance.md"));
     let mut command = Command::new(PROGRAM);
     command.args(["files", "--quick", "--files", "40", "--large", "2", "--seconds", "1"]);
+    command.args(["--only", "small-[14]$|sequential|fsync"]);
     command.arg("--dir").arg(&data).arg("--out").arg(&document);
     // The benchmark would build a release binary; a binary of this profile is enough for the test.
     let weir = Path::new(PROGRAM).with_file_name("weir");
@@ -62,4 +63,40 @@ fn tiny_run_measures_every_row_and_leaves_no_mount() {
     assert!(!mounts.contains(data.to_str().unwrap()), "{mounts}");
     assert!(!data.join("files").exists(), "the data is deleted");
     assert!(data.join("files.json").exists(), "the samples are kept");
+}
+
+#[test]
+fn tiny_nfs_run_measures_both_servers() {
+    if let Some(why) = no_fuse() {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let weir = Path::new(PROGRAM).with_file_name("weir");
+    let is_installed = |tool: &str| {
+        let folders = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+        folders.iter().any(|folder| Path::new(folder).join(tool).exists())
+    };
+    if !weir.exists() || !["ganesha.nfsd", "rpcbind", "ip"].into_iter().all(is_installed) {
+        eprintln!("skipped: no Weir of this profile, no Ganesha, no rpcbind or no ip");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (data, document) = (dir.path().join("data"), dir.path().join("performance.md"));
+    let begin = "<!-- bench-nfs: begin -->\n<!-- bench-nfs: end -->\n";
+    fs::write(&document, begin).unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["files", "--quick", "--untar", "20", "--only", "nfs-(small|sync|extract)$"]);
+    command.arg("--dir").arg(&data).arg("--out").arg(&document).arg("--weir").arg(&weir);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let document = fs::read_to_string(document).unwrap();
+    for title in ["GETATTR", "4 KiB random write, FILE_SYNC", "untar"] {
+        let line = document.lines().find(|line| line.starts_with(&format!("| {title}")));
+        let line = line.unwrap_or_else(|| panic!("no row {title}: {document}"));
+        let cells: Vec<&str> = line.split(" | ").collect();
+        assert!(cells[2].contains(" k/s, ") && cells[3].contains(" k/s, "), "{line}");
+    }
+    assert!(data.join("nfs.json").exists(), "the samples are kept");
+    assert!(!data.join("nfs-data").exists(), "the data is deleted");
 }

@@ -254,6 +254,11 @@ fn look_at(
 
 /// Flushes the target, so that later readers see the earlier writes.
 pub(super) fn flush(target: &dyn Target) -> Result<(), TargetError> {
+    // A flush operation covers only the files to which its lane wrote, and the lanes of the load
+    // are closed.
+    if target.flush_files()? {
+        return Ok(());
+    }
     let (address, kind) = (&target.info().address, OpKind::Flush);
     let mut lane = target.lane(1, 4096)?;
     do_one(

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::agent::Agent;
 use super::greeting::greet_coordinator;
 use super::link::Link;
+use super::session::flush;
 use super::wire::{Answer, Order, Task};
 use super::*;
 use crate::content::{Content, RunId};
@@ -373,4 +374,20 @@ fn clients_use_files_of_their_own_in_one_directory() {
     assert!(ops > 0 && run.metadata_ops.values().sum::<u64>() == ops, "{:?}", run.metadata_ops);
     let left = std::fs::read_dir(path.path()).unwrap().count();
     assert_eq!(left, DATASET.files as usize, "only the files of the dataset");
+}
+
+/// A flush used to reach only the first file of a directory: the flush had a lane of its own, which
+/// had written to no file.
+#[test]
+fn flush_reaches_every_file_of_a_directory() {
+    let path = tempfile::tempdir().unwrap();
+    // The kernel refuses to flush this file (EINVAL), so a flush of it cannot succeed unnoticed.
+    std::os::unix::fs::symlink("/dev/null", path.path().join("weir-bench-00001.dat")).unwrap();
+    let address = Address::Directory(path.path().to_owned());
+    let directory = target::open(&address, &DATASET).expect("a directory");
+    let error = flush(&*directory).expect_err("the second file cannot be flushed").to_string();
+    assert!(error.contains("flush"), "{error}");
+    let one = DatasetSpec { files: 1, ..DATASET };
+    let directory = target::open(&address, &one).expect("a directory");
+    flush(&*directory).expect("only the first file");
 }

@@ -41,10 +41,7 @@ pub struct Choice {
 impl Choice {
     #[cold]
     fn of_call(stream: usize, kind: OpKind, call: &MetadataCall) -> Self {
-        let len_bytes = match call {
-            MetadataCall::Create { bytes, .. } => *bytes,
-            _ => 0,
-        };
+        let len_bytes = call.created().map_or(0, |(_, bytes)| bytes);
         Self { stream, kind, offset: 0, len_bytes, source: 0, has_call: true }
     }
 }

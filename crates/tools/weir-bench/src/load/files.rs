@@ -152,7 +152,7 @@ impl Metadata {
                     listed: files.saturating_mul(owners),
                     order: Order::of(op, spec.access.is_random(), *files, seed),
                     next: 0,
-                    states: vec![if op == OpKind::Create { 0 } else { PRESENT }; *files as usize],
+                    states: vec![if op.creates_files() { 0 } else { PRESENT }; *files as usize],
                 };
                 (Kind::Files(files), *shared)
             }
@@ -187,7 +187,7 @@ impl Metadata {
     /// Calls that create the files which must exist at the start of the run.
     pub(super) fn initial(&self) -> impl Iterator<Item = MetadataCall> + '_ {
         let (bytes, numbers) = match &self.kind {
-            Kind::Files(files) if files.op == OpKind::Create => (0, 0),
+            Kind::Files(files) if files.op.creates_files() => (0, 0),
             Kind::Files(files) => (files.file_bytes, files.states.len() as u32),
             Kind::Mix(mix) => (0, mix.created),
         };
@@ -269,7 +269,7 @@ impl Order {
     fn of(op: OpKind, is_random: bool, files: u32, seed: u64) -> Self {
         match op {
             _ if !is_random => Self::Ascending,
-            OpKind::Create | OpKind::Remove => {
+            OpKind::Create | OpKind::Extract | OpKind::Remove => {
                 let mut order: Vec<u32> = (0..files).collect();
                 order.shuffle(&mut SmallRng::seed_from_u64(seed));
                 Self::Shuffled(order)
@@ -284,7 +284,7 @@ impl Files {
         let files = self.states.len() as u32;
         let file = |number, renamed| FileName { number, renamed, ..own };
         match self.op {
-            OpKind::Create | OpKind::Remove => {
+            OpKind::Create | OpKind::Extract | OpKind::Remove => {
                 let number = match &self.order {
                     Order::Shuffled(order) => *order.get(self.next as usize)?,
                     _ => Some(self.next).filter(|next| *next < files)?,
@@ -294,6 +294,7 @@ impl Files {
                 let (file, bytes) = (file(number, false), self.file_bytes);
                 Some(match self.op {
                     OpKind::Create => MetadataCall::Create { file, bytes },
+                    OpKind::Extract => MetadataCall::Extract { file, bytes },
                     _ => MetadataCall::Remove { file },
                 })
             }
@@ -310,6 +311,9 @@ impl Files {
             }
             OpKind::Readdir => {
                 Some(MetadataCall::List { directory: own.directory, files: self.listed })
+            }
+            OpKind::Readdirplus => {
+                Some(MetadataCall::ListPlus { directory: own.directory, files: self.listed })
             }
             _ => Some(MetadataCall::Stat { file: file(self.pick(rng)?, false) }),
         }
@@ -331,9 +335,9 @@ impl Files {
 
     fn settle(&mut self, call: &MetadataCall, outcome: Outcome) {
         let (number, change) = match call {
-            MetadataCall::Create { file, .. } | MetadataCall::Remove { file } => {
-                (file.number, PRESENT)
-            }
+            MetadataCall::Create { file, .. }
+            | MetadataCall::Extract { file, .. }
+            | MetadataCall::Remove { file } => (file.number, PRESENT),
             MetadataCall::Rename { from, .. } => (from.number, RENAMED),
             _ => return,
         };

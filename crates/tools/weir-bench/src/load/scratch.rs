@@ -96,8 +96,8 @@ pub(super) fn buffer_bytes(streams: &[StreamSpec], content: &Content) -> usize {
 
 /// Fills a buffer with the contents of the file that a call creates.
 pub(super) fn fill(content: &Content, call: &MetadataCall, buffer: &mut [u8]) {
-    let MetadataCall::Create { file, bytes } = call else { return };
-    let len = (*bytes as usize).next_multiple_of(content.block_bytes());
+    let Some((file, bytes)) = call.created() else { return };
+    let len = (bytes as usize).next_multiple_of(content.block_bytes());
     // An address that no other file of the run has.
     let address = (u64::from(file.worker) << 48) + u64::from(file.number) * len as u64;
     content.fill(&mut buffer[..len], address, 1);

@@ -12,7 +12,8 @@ use crate::target::WITH_FILES;
 /// Operations on files, with their parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOps {
-    /// Operations in the order of the rows: create, stat, remove, rename or readdir.
+    /// Operations in the order of the rows: create, extract, stat, remove, rename, readdir or
+    /// readdirplus.
     pub ops: Vec<OpKind>,
     /// Number of files of each worker.
     pub files: u32,

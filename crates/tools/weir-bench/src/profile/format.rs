@@ -389,6 +389,8 @@ pub(super) enum OwnOp {
     Remove,
     Rename,
     Readdir,
+    Readdirplus,
+    Extract,
 }
 
 impl OwnOp {
@@ -403,6 +405,8 @@ impl OwnOp {
             Self::Remove => OpKind::Remove,
             Self::Rename => OpKind::Rename,
             Self::Readdir => OpKind::Readdir,
+            Self::Readdirplus => OpKind::Readdirplus,
+            Self::Extract => OpKind::Extract,
         }
     }
 }

@@ -88,7 +88,7 @@ fn rows(spec: &RunSpec, holds: impl Fn(&CellSpec) -> bool) -> Option<String> {
 
 fn writes(cell: &CellSpec) -> bool {
     let writes = |stream: &StreamSpec| match stream.op {
-        Some(op) => !matches!(op, OpKind::Stat | OpKind::Readdir),
+        Some(op) => !matches!(op, OpKind::Stat | OpKind::Readdir | OpKind::Readdirplus),
         None => stream.read_pct < 100.0,
     };
     cell.streams.iter().any(writes)

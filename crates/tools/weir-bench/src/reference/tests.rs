@@ -54,7 +54,11 @@ fn every_row_names_a_cell_of_its_profile() {
             }
             let cell = spec.cells.iter().find(|cell| cell.name == row.cell);
             let cell = cell.unwrap_or_else(|| panic!("{file}: no cell {:?}", row.cell));
-            assert!(published.rows_for(cell).any(|other| other == row), "{file}: {}", row.cell);
+            assert!(
+                published.rows_for(cell, "file").any(|other| other == row),
+                "{file}: {}",
+                row.cell
+            );
             if let Some(clients) = row.clients {
                 assert_eq!(cell.clients, clients, "{file}: {}", row.cell);
             }
@@ -141,4 +145,24 @@ fn sizing_and_compression_rows_match_their_documents() {
     assert!((ops(6) / ops(1) - 1.81).abs() < 0.005);
     assert!((ops(7) / ops(6) - 2.071).abs() < 0.001);
     assert!(exchange.notes.iter().any(|note| note.contains("94 %")));
+}
+
+/// A run over NFS used to show the published rows of iSCSI and SMB too.
+#[test]
+fn cell_gets_only_the_rows_of_its_protocol() {
+    let published = published("s003-softnas.csv");
+    for (variant, reads_s) in [(None, 12_800.0), (Some("premium"), 14_000.0)] {
+        let variant = variant.map(str::to_owned);
+        let options = Options { scale: Some(Scale::Seed), variant, ..Options::default() };
+        let spec = profile::load("s003-softnas", &options).unwrap();
+        let cell = spec.cells.iter().find(|cell| cell.name == "seq 32KiB read 100%").unwrap();
+        let of = |target| published.rows_for(cell, target).collect::<Vec<_>>();
+        let media = spec.cells[0].variant.as_deref();
+        let over_nfs: Vec<_> =
+            of("nfs").into_iter().filter(|r| r.variant.as_deref() == media).collect();
+        let [row] = over_nfs[..] else { panic!("{over_nfs:?}") };
+        assert_eq!((row.protocol.as_deref(), row.read_ops_s), (Some("nfs3"), Some(reads_s)));
+        assert!(of("iscsi").iter().all(|row| row.protocol.as_deref() == Some("iscsi")));
+        assert!(of("file").len() >= 3, "no protocol of the document: all rows");
+    }
 }

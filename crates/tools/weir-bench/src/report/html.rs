@@ -18,7 +18,7 @@ use crate::result::PhaseResult;
 use crate::verdict::JudgedRun;
 use crate::words;
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 /// Formats the whole HTML document.
 pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
@@ -168,7 +168,7 @@ fn figure(chart: &Chart, verdict: &str) -> Result<Markup, ReportError> {
 }
 
 /// Formats a verdict as a coloured label.
-fn chip(verdict: &str) -> Markup {
+pub(super) fn chip(verdict: &str) -> Markup {
     let class = match verdict {
         "valid" => "good",
         "invalid" | "corrupt" | "overload" | "holes" => "bad",

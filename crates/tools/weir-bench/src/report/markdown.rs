@@ -112,7 +112,7 @@ fn sizes(out: &mut String, run: &JudgedRun) {
     }
 }
 
-fn table(out: &mut String, heads: &[&str], rows: &[Vec<String>]) {
+pub(super) fn table(out: &mut String, heads: &[&str], rows: &[Vec<String>]) {
     row(out, &format!("| {} |", heads.join(" | ")));
     row(out, &format!("|{}", " --- |".repeat(heads.len())));
     for fields in rows {
@@ -129,7 +129,7 @@ fn row(out: &mut String, text: &str) {
 
 /// Escapes a field of a table. Names come from profiles and systems; a bar, a line break or a tag
 /// in a name must not change the document.
-fn field(value: &str) -> String {
+pub(super) fn field(value: &str) -> String {
     let escaped = value.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
     escaped.replace(['\n', '\r'], " ")
 }

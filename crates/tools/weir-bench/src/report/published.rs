@@ -65,7 +65,7 @@ pub(super) fn published(run: &JudgedRun) -> PublishedTables {
     let mut notes = published.notes;
     if left_out > 0 {
         notes.push(format!(
-            "{left_out} published rows belong to variants that this run did not measure"
+            "{left_out} published rows belong to variants or protocols that this run did not measure"
         ));
     }
     PublishedTables { tables, notes }
@@ -99,7 +99,8 @@ fn ours(run: &JudgedRun, published: &Published, row: &reference::Row) -> Vec<Our
         })
         .collect();
     for (index, (cell, judged)) in result.cells.iter().zip(run.cells()).enumerate() {
-        if published.rows_for(&cell.spec).any(|other| std::ptr::eq(other, row)) {
+        if published.rows_for(&cell.spec, &result.target.kind).any(|other| std::ptr::eq(other, row))
+        {
             found.push(Ours {
                 name: cell.spec.name.clone(),
                 cell: Some(index),

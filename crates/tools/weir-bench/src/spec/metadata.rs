@@ -19,8 +19,8 @@ pub enum MetadataSpec {
         /// Kinds of these operations, with their weights.
         shares: Vec<MetadataShare>,
     },
-    /// Every operation of the stream is its `op`: create, stat, remove, rename or readdir. Each
-    /// worker has its own files, which exist only during a run of the cell.
+    /// Every operation of the stream is its `op`: create, extract, stat, remove, rename, readdir or
+    /// readdirplus. Each worker has its own files, which exist only during a run of the cell.
     Files {
         /// Number of files of each worker.
         files: u32,

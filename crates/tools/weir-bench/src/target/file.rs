@@ -185,10 +185,19 @@ impl Target for FileTarget {
         }
     }
 
+    fn flush_files(&self) -> Result<bool, TargetError> {
+        let path = Path::new(&self.info.address);
+        self.files
+            .files
+            .iter()
+            .try_for_each(|file| file.sync_data().map_err(io_error(path, "flush")))?;
+        Ok(true)
+    }
+
     fn drop_caches(&self) -> Result<bool, TargetError> {
+        self.flush_files()?;
         let path = Path::new(&self.info.address);
         for file in &self.files.files {
-            file.sync_data().map_err(io_error(path, "flush"))?;
             fadvise(file, 0, None, Advice::DontNeed)
                 .map_err(|error| io_error(path, "drop caches of")(error.into()))?;
         }

@@ -132,6 +132,15 @@ pub trait Target: Send + Sync {
         None
     }
 
+    /// Moves all data that any lane wrote to stable media. Returns false if a flush operation of one
+    /// lane covers the whole target.
+    ///
+    /// # Errors
+    /// A file of the target could not be flushed. The other files may be flushed or not.
+    fn flush_files(&self) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+
     /// Drops the caches between this process and the storage of the target. Returns false if the
     /// target does not support dropping caches.
     ///

@@ -10,6 +10,11 @@ use std::fmt;
 
 use crate::spec::MetadataKind;
 
+/// Access mode of the files that a run creates.
+pub(super) const FILE_MODE: u32 = 0o644;
+/// Time of change of extracted files, in seconds since 1970: a time in the past, as in an archive.
+pub(super) const EXTRACTED_AT_S: u32 = 1_000_000_000;
+
 /// Start of the names of the directories that a run creates, one for each client.
 const ROOT: &str = "weir-bench-files-";
 
@@ -60,6 +65,13 @@ pub enum MetadataCall {
         /// Size of the file in bytes, at most the size of the buffer.
         bytes: u32,
     },
+    /// Creates a file as [`Self::Create`], and sets its mode and its time of change.
+    Extract {
+        /// The file.
+        file: FileName,
+        /// Size of the file in bytes, at most the size of the buffer.
+        bytes: u32,
+    },
     /// Returns the attributes of a file, which is found by its name.
     Stat {
         /// The file.
@@ -84,6 +96,14 @@ pub enum MetadataCall {
         /// Number of files in the directory.
         files: u32,
     },
+    /// Lists all names in a directory, with the attributes of the files. Fails if their number is
+    /// not `files`, or if the attributes of a file are missing.
+    ListPlus {
+        /// The directory.
+        directory: Directory,
+        /// Number of files in the directory.
+        files: u32,
+    },
     /// Waits until all earlier changes of files and directories are on stable media.
     Sync,
 }
@@ -101,9 +121,12 @@ impl MetadataCall {
             Self::Fsstat => MetadataKind::Fsstat,
             Self::Create { .. } => MetadataKind::Create,
             Self::Remove { .. } => MetadataKind::Remove,
-            Self::Stat { .. } | Self::Rename { .. } | Self::List { .. } | Self::Sync => {
-                return None;
-            }
+            Self::Extract { .. }
+            | Self::Stat { .. }
+            | Self::Rename { .. }
+            | Self::List { .. }
+            | Self::ListPlus { .. }
+            | Self::Sync => return None,
         })
     }
 
@@ -111,8 +134,20 @@ impl MetadataCall {
     pub fn changes(&self) -> bool {
         matches!(
             self,
-            Self::Setattr { .. } | Self::Create { .. } | Self::Remove { .. } | Self::Rename { .. }
+            Self::Setattr { .. }
+                | Self::Create { .. }
+                | Self::Extract { .. }
+                | Self::Remove { .. }
+                | Self::Rename { .. }
         )
+    }
+
+    /// File that the call creates, with its size in bytes; `None` if the call creates no file.
+    pub fn created(&self) -> Option<(FileName, u32)> {
+        match self {
+            Self::Create { file, bytes } | Self::Extract { file, bytes } => Some((*file, *bytes)),
+            _ => None,
+        }
     }
 }
 

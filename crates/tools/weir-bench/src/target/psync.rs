@@ -183,9 +183,11 @@ impl PsyncLane {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
     use crate::spec::DatasetSpec;
-    use crate::target::metadata::{Directory, FileName, MetadataCall};
+    use crate::target::metadata::{Directory, EXTRACTED_AT_S, FileName, MetadataCall};
 
     #[test]
     fn threads_execute_data_and_metadata_operations() {
@@ -223,5 +225,15 @@ mod tests {
         assert!(done[0].result.is_ok(), "{done:?}");
         let written = std::fs::read(path.path().join(file(2).to_string())).unwrap();
         assert_eq!(written, [7; 100]);
+        let call = MetadataCall::Extract { file: file(3), bytes: 50 };
+        let wrong = MetadataCall::ListPlus { directory, files: 3 };
+        for (call, is_right) in [(call, true), (wrong, false)] {
+            lane.submit_metadata(0, &MetadataOp { call, durable: false }).unwrap();
+            done.clear();
+            lane.reap(Wait::One, &mut done).unwrap();
+            assert_eq!(done[0].result.is_ok(), is_right, "{done:?}");
+        }
+        let extracted = std::fs::metadata(path.path().join(file(3).to_string())).unwrap();
+        assert_eq!((extracted.len(), extracted.mtime()), (50, EXTRACTED_AT_S.into()));
     }
 }

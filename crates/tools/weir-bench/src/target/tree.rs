@@ -14,11 +14,10 @@ use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags, Timespec, Timestamps, UTIME
 use rustix::io::Errno;
 
 use super::error::{TargetError, io_error};
-use super::metadata::{Directory, MetadataCall, MetadataOp};
+use super::metadata::{Directory, EXTRACTED_AT_S, FILE_MODE, MetadataCall, MetadataOp};
 use super::parts::{Files, file_name};
 
-/// Access mode of the files and directories that a run creates.
-const FILE_MODE: u32 = 0o644;
+/// Access mode of the directories that a run creates.
 const DIRECTORY_MODE: u32 = 0o755;
 
 /// Directory of a target, with the open files of its dataset.
@@ -77,7 +76,13 @@ impl Tree {
                 rustix::fs::fstatvfs(root)?;
             }
             MetadataCall::Create { file, bytes } => {
-                self.create(&file.to_string(), &data[..bytes as usize], op.durable)?;
+                let file_data = &data[..bytes as usize];
+                self.create(&file.to_string(), file_data, false, op.durable)?;
+                self.settle(file.directory, op.durable)?;
+            }
+            MetadataCall::Extract { file, bytes } => {
+                let file_data = &data[..bytes as usize];
+                self.create(&file.to_string(), file_data, true, op.durable)?;
                 self.settle(file.directory, op.durable)?;
             }
             MetadataCall::Stat { file } => {
@@ -92,26 +97,38 @@ impl Tree {
                 self.settle(to.directory, op.durable)?;
             }
             MetadataCall::List { directory, files } => {
-                let mut found = 0_u32;
-                self.entries(&directory.to_string(), |_, _| {
-                    found += 1;
+                self.count(&directory.to_string(), files, |_, _| Ok(()))?;
+            }
+            MetadataCall::ListPlus { directory, files } => {
+                self.count(&directory.to_string(), files, |directory, name| {
+                    rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     Ok(())
                 })?;
-                if found != files {
-                    let what = format!("the directory lists {found} files instead of {files}");
-                    return Err(std::io::Error::other(what));
-                }
             }
             MetadataCall::Sync => rustix::fs::syncfs(root)?,
         }
         Ok(())
     }
 
-    fn create(&self, path: &str, data: &[u8], durable: bool) -> std::io::Result<()> {
+    /// Creates a file. If `attributes` is set, also sets its mode and its time of change.
+    fn create(
+        &self,
+        path: &str,
+        data: &[u8],
+        attributes: bool,
+        durable: bool,
+    ) -> std::io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.root, path, flags, Mode::from_raw_mode(FILE_MODE))?;
         let mut file = std::fs::File::from(file);
         file.write_all(data)?;
+        if attributes {
+            let at = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+            let last_modification = at(EXTRACTED_AT_S.into(), 0);
+            let times = Timestamps { last_access: at(0, UTIME_OMIT), last_modification };
+            rustix::fs::futimens(&file, &times)?;
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(FILE_MODE))?;
+        }
         if durable { file.sync_all() } else { Ok(()) }
     }
 
@@ -142,6 +159,25 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Passes each entry of a directory to `each`. Fails if the number of entries is not `files`.
+    fn count(
+        &self,
+        path: &str,
+        files: u32,
+        mut each: impl FnMut(&OwnedFd, &std::ffi::CStr) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let mut found = 0_u32;
+        self.entries(path, |directory, name| {
+            found += 1;
+            each(directory, name)
+        })?;
+        if found == files {
+            return Ok(());
+        }
+        let what = format!("the directory lists {found} files instead of {files}");
+        Err(std::io::Error::other(what))
     }
 
     /// See [`super::lane::FileTree::make_directory`].

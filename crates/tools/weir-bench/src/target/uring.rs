@@ -25,7 +25,7 @@ use super::buffers::Buffers;
 use super::calls::Calls;
 use super::error::TargetError;
 use super::lane::{Done, Lane, Op, Wait};
-use super::metadata::{MetadataCall, MetadataOp};
+use super::metadata::MetadataOp;
 use super::parts::{ANSWER_LIMIT, Files, Unflushed, check_limit};
 use super::tree::Tree;
 use crate::spec::OpKind;
@@ -267,9 +267,9 @@ impl Lane for UringLane {
 
     fn submit_metadata(&mut self, slot: usize, op: &MetadataOp) -> Result<(), TargetError> {
         assert!(self.under_way[slot].is_none(), "one operation per slot");
-        let data = match op.call {
-            MetadataCall::Create { bytes, .. } => self.buffers.of(slot)[..bytes as usize].to_vec(),
-            _ => Vec::new(),
+        let data = match op.call.created() {
+            Some((_, bytes)) => self.buffers.of(slot)[..bytes as usize].to_vec(),
+            None => Vec::new(),
         };
         if self.busy == 0 {
             self.answered = Instant::now();

@@ -14,11 +14,11 @@ use anyhow::{Context as _, Result};
 use weir_command::command;
 use weir_command::process::Process;
 
-use super::mounted::{KernelCache, drop_caches};
 use super::passthrough::Passthrough;
 use super::steps::Files;
 use super::weir::Weir;
 use super::zfs_fuse::{self, ZfsFuse};
+use crate::mounted::{KernelCache, drop_caches};
 
 /// Time limit for a server to become idle. If a server stays busy longer, its work distorts the
 /// figures that are measured next.

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-use super::mounted::Mounted;
+use crate::mounted::Mounted;
 use crate::place::wait;
 
 /// Source of the program, in Debian's package libfuse3-dev.

@@ -11,11 +11,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::contenders::Contender;
-use super::mounted::{KernelCache, drop_caches};
 use super::results::{Latency, Results, Sample};
 use super::rows::{PROCESSES, small};
 use super::steps::{Files, Step};
 use super::worker::{Worker, perform};
+use crate::mounted::{KernelCache, drop_caches};
 
 /// Size of the small files.
 const SMALL_BYTES: usize = 4096;

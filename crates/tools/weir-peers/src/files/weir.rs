@@ -12,7 +12,7 @@ use serde_json::Value;
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-use super::mounted::Mounted;
+use crate::mounted::Mounted;
 use crate::place::wait;
 
 /// Size of each leg of the mirror; the legs are sparse files.

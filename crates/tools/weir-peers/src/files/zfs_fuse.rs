@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use weir_command::command;
 use weir_command::process::{Process, guarded};
 
-use super::mounted::Mounted;
+use crate::mounted::Mounted;
 use crate::place::wait;
 
 const POOL: &str = "weirbench";

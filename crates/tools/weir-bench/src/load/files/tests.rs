@@ -105,11 +105,15 @@ fn mix_without_metadata_operations_leaves_the_load_unchanged() {
 
 #[test]
 fn create_and_remove_use_each_file_once_and_then_end() {
-    for op in [OpKind::Create, OpKind::Remove] {
+    for op in [OpKind::Create, OpKind::Extract, OpKind::Remove] {
         let numbers = |access| -> Vec<u32> {
             let choices = drawn(&files(op, access, 100), 7, 1, usize::MAX);
             let number = |choice: (Choice, Option<MetadataCall>)| match choice.1 {
-                Some(MetadataCall::Create { file, .. } | MetadataCall::Remove { file }) => {
+                Some(
+                    MetadataCall::Create { file, .. }
+                    | MetadataCall::Extract { file, .. }
+                    | MetadataCall::Remove { file },
+                ) => {
                     assert_eq!((file.worker, file.directory.worker), (1, Some(1)));
                     file.number
                 }

@@ -106,7 +106,7 @@ fn operations_on_files_are_counted_and_leave_nothing_behind() {
     for (depth, shared, file_bytes) in
         [(1, false, 0), (1, true, 5000), (8, false, 5000), (8, true, 0)]
     {
-        for op in [OpKind::Create, OpKind::Stat, OpKind::Rename, OpKind::Readdir, OpKind::Remove] {
+        for op in OpKind::ALL.into_iter().filter(|op| op.is_of_files()) {
             let what = format!("{op:?} depth {depth} shared {shared}");
             let run = whole(&*target, files(op, 20, file_bytes, shared), depth);
             let [class] = &run.classes[..] else { panic!("{what}: {:?}", run.classes) };
@@ -120,7 +120,7 @@ fn operations_on_files_are_counted_and_leave_nothing_behind() {
             } else {
                 assert!(class.ops > 0, "{what}");
             }
-            let bytes = if op == OpKind::Create { files * u64::from(file_bytes) } else { 0 };
+            let bytes = if op.creates_files() { files * u64::from(file_bytes) } else { 0 };
             assert_eq!(class.bytes, bytes, "{what}");
             assert_eq!(left(path.path()), Vec::<String>::new(), "{what}");
         }

@@ -57,7 +57,8 @@ pub(super) fn of_stream(
     if asked.files.is_some() || asked.file_size.is_some() || asked.directory.is_some() {
         return refuse(
             "`files`, `file_size` and `directory` are given, but no operation on files".to_owned(),
-            "add `op`: create, stat, remove, rename or readdir; or leave them out",
+            "add `op`: create, extract, stat, remove, rename, readdir or readdirplus; or leave \
+             them out",
         );
     }
     let Some(pct) = asked.metadata_pct else {

@@ -5,6 +5,7 @@
 //! Invariant: data of reads and writes moves directly between the socket and the slot's buffer.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weir_nfs_client::limits::CALLS_MAX;
@@ -59,7 +60,9 @@ impl Channel {
             return Err(TargetError::Protocol { address, why });
         }
         let identity = mount.identity.clone();
-        let connection = Connection::open(&mount.url.host, mount.url.port, identity, calls_max);
+        let url = &mount.url;
+        let source = url.source(mount.lanes.fetch_add(1, Ordering::Relaxed));
+        let connection = Connection::open(&url.host, url.port, source, identity, calls_max);
         let connection = connection.map_err(failed(&address))?;
         Ok(Self { connection, memory: Memory(Buffers::new(slots, buffer_bytes)), address })
     }

@@ -41,6 +41,8 @@ const FINISH_LIMIT: Duration = Duration::from_mins(10);
 /// Operation of a slot.
 enum Work {
     Transfer(Transfer),
+    /// Content of a new file, and the operation that created it.
+    Fill(Transfer, Metadata),
     Flush(Flush),
     /// A metadata operation of one call at a time.
     Metadata(Metadata),
@@ -114,7 +116,7 @@ impl NfsLane {
     /// Submits the calls that the operation of a slot can send now.
     fn advance(&mut self, slot: usize) {
         match &mut self.work[slot] {
-            Some(Work::Transfer(transfer)) => {
+            Some(Work::Transfer(transfer) | Work::Fill(transfer, _)) => {
                 while let Some(range) = transfer.next() {
                     self.channel.piece(slot, transfer, range);
                 }
@@ -135,7 +137,7 @@ impl NfsLane {
         let now = Instant::now();
         while let Some((slot, part)) = self.retries.due(now) {
             match &self.work[slot] {
-                Some(Work::Transfer(transfer)) => {
+                Some(Work::Transfer(transfer) | Work::Fill(transfer, _)) => {
                     self.channel.piece(slot, transfer, transfer.piece_from(part));
                 }
                 Some(Work::Flush(_)) => {
@@ -161,7 +163,10 @@ impl NfsLane {
         let error = error_of(&ended);
         match self.work[slot].take() {
             Some(Work::Transfer(transfer)) => {
-                self.take_transfer(slot, transfer, (part, ended.reply), error)
+                self.take_transfer(slot, transfer, None, (part, ended.reply), error)
+            }
+            Some(Work::Fill(transfer, created)) => {
+                self.take_transfer(slot, transfer, Some(created), (part, ended.reply), error)
             }
             Some(Work::Flush(flush)) => self.take_flush(slot, flush, (part, ended.reply), error),
             Some(work) => match (error, ended.reply) {
@@ -181,6 +186,7 @@ impl NfsLane {
         &mut self,
         slot: usize,
         mut transfer: Transfer,
+        created: Option<Metadata>,
         (part, reply): (u32, Reply),
         error: Option<io::Error>,
     ) -> Result<Option<io::Result<()>>, TargetError> {
@@ -209,8 +215,16 @@ impl NfsLane {
         if let Some(rest) = rest {
             self.channel.piece(slot, &transfer, rest);
         }
-        let result = transfer.result();
-        self.work[slot] = Some(Work::Transfer(transfer));
+        let (result, handle) = (transfer.result(), transfer.handle);
+        let (work, result) = match (result, created) {
+            (Some(Ok(())), Some(created)) => match created.filled(handle) {
+                Some(rest) => (Some(Work::Metadata(rest)), None),
+                None => (None, Some(Ok(()))),
+            },
+            (result, Some(created)) => (Some(Work::Fill(transfer, created)), result),
+            (result, None) => (Some(Work::Transfer(transfer)), result),
+        };
+        self.work[slot] = work;
         self.advance(slot);
         Ok(result)
     }
@@ -252,14 +266,14 @@ impl NfsLane {
                 Next::Fill(handle, bytes) => {
                     let direction = Direction::Write(StableHow::FileSync);
                     let lengths = (bytes, self.mount.write_bytes);
-                    Work::Transfer(Transfer::new(direction, handle, None, 0, lengths))
+                    Work::Fill(Transfer::new(direction, handle, None, 0, lengths), metadata)
                 }
             },
             Work::Listing(mut listing) => match listing.take(results) {
                 Some(result) => return Some(result),
                 None => Work::Listing(listing),
             },
-            work @ (Work::Transfer(_) | Work::Flush(_)) => work,
+            work @ (Work::Transfer(_) | Work::Fill(..) | Work::Flush(_)) => work,
         };
         self.work[slot] = Some(next);
         self.advance(slot);

@@ -26,6 +26,8 @@ pub(super) struct Listing {
     cookieverf: Verifier,
     /// Number of names so far, without `.` and `..`.
     names: u32,
+    /// Number of names without attributes in the replies to READDIRPLUS.
+    without_attributes: u32,
     /// Number of names that the directory must have.
     expected: Option<u32>,
 }
@@ -39,14 +41,26 @@ impl Listing {
         let (dir, is_plus, expected) = match call {
             MetadataCall::Readdir => (mount.next_root(), false, None),
             MetadataCall::Readdirplus => (mount.next_root(), true, None),
-            MetadataCall::List { directory, files } => {
+            MetadataCall::List { directory, files }
+            | MetadataCall::ListPlus { directory, files } => {
                 let dir = mount.directory(&directory.to_string());
-                (dir.ok_or(io::ErrorKind::NotFound)?, false, Some(files))
+                let is_plus = matches!(call, MetadataCall::ListPlus { .. });
+                (dir.ok_or(io::ErrorKind::NotFound)?, is_plus, Some(files))
             }
             _ => return Ok(None),
         };
         let (reply_bytes, cookieverf) = (mount.directory_bytes, [0; 8]);
-        Ok(Some(Self { dir, is_plus, reply_bytes, cookie: 0, cookieverf, names: 0, expected }))
+        let (cookie, names, without_attributes) = (0, 0, 0);
+        Ok(Some(Self {
+            dir,
+            is_plus,
+            reply_bytes,
+            cookie,
+            cookieverf,
+            names,
+            without_attributes,
+            expected,
+        }))
     }
 
     /// Submits the next call.
@@ -77,8 +91,10 @@ impl Listing {
             Results::Readdirplus(Ok(page)) => {
                 self.cookieverf = page.cookieverf;
                 let entries = &page.entries.0;
-                let names = entries.iter().filter(|entry| !is_dot(&entry.name)).count();
-                (names, entries.last().map(|entry| entry.cookie), page.eof)
+                let names = entries.iter().filter(|entry| !is_dot(&entry.name));
+                let without = names.clone().filter(|entry| entry.attributes.is_none()).count();
+                self.without_attributes = self.without_attributes.saturating_add(without as u32);
+                (names.count(), entries.last().map(|entry| entry.cookie), page.eof)
             }
             _ => return Some(Err(io::Error::other("READDIR: results of another procedure"))),
         };
@@ -88,6 +104,10 @@ impl Listing {
             return Some(match self.expected {
                 Some(files) if files != found => Err(io::Error::other(format!(
                     "the directory lists {found} files instead of {files}"
+                ))),
+                Some(_) if self.without_attributes > 0 => Err(io::Error::other(format!(
+                    "READDIRPLUS: {} of {found} files have no attributes",
+                    self.without_attributes
                 ))),
                 _ => Ok(()),
             });

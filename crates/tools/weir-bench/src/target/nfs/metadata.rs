@@ -12,17 +12,14 @@ use std::io;
 
 use weir_nfs_client::Handle;
 use weir_nfs_wire::nfs3::{
-    AccessArgs, Args, CreateArgs, CreateHow, DirOpArgs, FileArgs, FileName, LookupResok,
+    AccessArgs, Args, CreateArgs, CreateHow, DirOpArgs, FileArgs, FileName, LookupResok, Nfstime3,
     RenameArgs, Results, Sattr3, SetTime, SetattrArgs, access,
 };
 
 use super::channel::Channel;
 use super::mount::Mount;
-use crate::target::metadata::MetadataCall;
+use crate::target::metadata::{EXTRACTED_AT_S, FILE_MODE, MetadataCall};
 use crate::target::parts::file_name;
-
-/// Access mode of the files that a run creates.
-const FILE_MODE: u32 = 0o644;
 
 /// Access that ACCESS checks: to read and to write a file.
 const READ_WRITE: u32 = access::READ | access::MODIFY | access::EXTEND;
@@ -56,6 +53,8 @@ enum Call {
     Access(Handle),
     /// SETATTR of the time of the last change.
     Setattr(Handle),
+    /// SETATTR of the mode and the time of the last change of an extracted file.
+    Extracted(Handle),
     Lookup(Entry),
     /// CREATE (GUARDED).
     Create(Entry),
@@ -97,16 +96,27 @@ impl Metadata {
                 let dir = mount.root_of_file(number(file));
                 Call::Lookup(Entry { dir, name: file_name(file) })
             }
-            MetadataCall::Create { file, .. } => Call::Create(entry(&file)?),
+            MetadataCall::Create { file, .. } | MetadataCall::Extract { file, .. } => {
+                Call::Create(entry(&file)?)
+            }
             MetadataCall::Stat { file } => Call::Lookup(entry(&file)?),
             MetadataCall::Remove { file } => Call::Remove(entry(&file)?),
             MetadataCall::Rename { from, to } => Call::Rename(entry(&from)?, entry(&to)?),
             MetadataCall::Readdir
             | MetadataCall::Readdirplus
             | MetadataCall::List { .. }
+            | MetadataCall::ListPlus { .. }
             | MetadataCall::Sync => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Self { operation, call })
+    }
+
+    /// Rest of the operation after the content of the new file is written; `None` if the operation
+    /// is complete.
+    pub(super) fn filled(mut self, handle: Handle) -> Option<Self> {
+        let is_extract = matches!(self.operation, MetadataCall::Extract { .. });
+        self.call = Call::Extracted(handle);
+        is_extract.then_some(self)
     }
 
     /// Submits the present call.
@@ -119,6 +129,11 @@ impl Metadata {
             }
             Call::Setattr(object) => {
                 let new_attributes = Sattr3 { mtime: SetTime::ServerTime, ..Sattr3::default() };
+                Args::Setattr(SetattrArgs { object: object.wire(), new_attributes, guard: None })
+            }
+            Call::Extracted(object) => {
+                let mtime = SetTime::ClientTime(Nfstime3 { seconds: EXTRACTED_AT_S, nanos: 0 });
+                let new_attributes = Sattr3 { mode: Some(FILE_MODE), mtime, ..Sattr3::default() };
                 Args::Setattr(SetattrArgs { object: object.wire(), new_attributes, guard: None })
             }
             Call::Lookup(entry) => Args::Lookup(entry.wire()),
@@ -135,6 +150,7 @@ impl Metadata {
 
     /// Processes the results of a call that succeeded.
     pub(super) fn take(&mut self, results: &Results<'_>) -> Next {
+        let is_extract = matches!(self.operation, MetadataCall::Extract { .. });
         match (self.operation, results) {
             (MetadataCall::Access { .. }, Results::Access(Ok(granted)))
                 if granted.access & READ_WRITE != READ_WRITE =>
@@ -150,20 +166,31 @@ impl Metadata {
                 self.call = Call::Getattr(Handle::new(object));
                 Next::Call
             }
-            (MetadataCall::Create { bytes, .. }, Results::Create(Ok(made))) if bytes > 0 => {
-                match (made.object, &self.call) {
-                    (Some(object), _) => Next::Fill(Handle::new(&object), bytes),
-                    (None, Call::Create(entry)) => {
-                        self.call = Call::Lookup(entry.clone());
-                        Next::Call
-                    }
-                    (None, _) => Next::End(Err(io::Error::other("CREATE: no handle"))),
+            (
+                MetadataCall::Create { bytes, .. } | MetadataCall::Extract { bytes, .. },
+                Results::Create(Ok(made)),
+            ) if bytes > 0 || is_extract => match (made.object, &self.call) {
+                (Some(object), _) => self.fill(Handle::new(&object), bytes),
+                (None, Call::Create(entry)) => {
+                    self.call = Call::Lookup(entry.clone());
+                    Next::Call
                 }
-            }
-            (MetadataCall::Create { bytes, .. }, Results::Lookup(Ok(found))) => {
-                Next::Fill(Handle::new(&found.object), bytes)
-            }
+                (None, _) => Next::End(Err(io::Error::other("CREATE: no handle"))),
+            },
+            (
+                MetadataCall::Create { bytes, .. } | MetadataCall::Extract { bytes, .. },
+                Results::Lookup(Ok(found)),
+            ) => self.fill(Handle::new(&found.object), bytes),
             _ => Next::End(Ok(())),
         }
+    }
+
+    /// Next step after the creation of a file of `bytes` bytes.
+    fn fill(&mut self, handle: Handle, bytes: u32) -> Next {
+        if bytes > 0 {
+            return Next::Fill(handle, bytes);
+        }
+        self.call = Call::Extracted(handle);
+        Next::Call
     }
 }

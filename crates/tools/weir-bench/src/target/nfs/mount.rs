@@ -29,6 +29,8 @@ pub(super) struct Mount {
     pub(super) shares: Vec<Share>,
     /// Number of listings of a root so far, for the choice of the next root.
     pub(super) listings: AtomicUsize,
+    /// Number of lanes that were opened so far, for the choice of the next source address.
+    pub(super) lanes: AtomicUsize,
     /// Files of the dataset in address order, each `part_bytes` long.
     pub(super) files: Vec<Handle>,
     pub(super) part_bytes: u64,
@@ -94,6 +96,7 @@ impl Mount {
             identity,
             shares,
             listings: AtomicUsize::new(0),
+            lanes: AtomicUsize::new(0),
             files,
             part_bytes: dataset.file_bytes,
             read_bytes,

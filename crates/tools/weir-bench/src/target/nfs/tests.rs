@@ -13,15 +13,18 @@ use parking_lot::{Mutex, RwLock};
 use weir_block::OutBuf;
 use weir_nfs_client::{Handle, Identity, Mounted};
 use weir_nfs_wire::nfs3::{
-    Args, CommitResok, CreateHow, CreateResok, Entry, FileHandle, FileName, LookupResok, Nfsstat3,
-    ReadResok, ReaddirResok, Results, StableHow, WccData, WriteResok,
+    Args, CommitResok, CreateHow, CreateResok, Entry, EntryPlus, FileHandle, FileName, LookupResok,
+    Nfsstat3, Nfstime3, ReadResok, ReaddirResok, ReaddirplusResok, Results, SetTime, StableHow,
+    WccData, WriteResok,
 };
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::{Encoder, List, Opaque, Xdr as _};
 
 use super::{Arc, Lane, Lock, Mount, OpKind, Share, TargetError, Url, lane, retries, tree};
 use crate::target::lane::{Done, Op, Wait};
-use crate::target::metadata::{Directory, FileName as Name, MetadataCall, MetadataOp};
+use crate::target::metadata::{
+    Directory, EXTRACTED_AT_S, FileName as Name, MetadataCall, MetadataOp,
+};
 
 /// Directory that the tests use.
 const DIRECTORY: Directory = Directory { client: 0, stream: 0, worker: Some(0) };
@@ -87,6 +90,7 @@ fn mount(address: SocketAddr) -> Mount {
         identity: Identity::of(&url).unwrap(),
         shares: vec![share(&url)],
         listings: AtomicUsize::new(0),
+        lanes: AtomicUsize::new(0),
         files: vec![handle(b"file 0"), handle(b"file 1")],
         part_bytes: 64 << 10,
         read_bytes: 4096,
@@ -351,6 +355,67 @@ fn file_is_created_with_its_content_and_listed() {
     let directory = Directory { stream: 9, ..DIRECTORY };
     let missing = metadata(&mut *lane, MetadataCall::List { directory, files: 0 });
     assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn extracted_file_gets_its_mode_and_time_after_its_content() {
+    let mut calls = 0;
+    let address = server(move |args, out| {
+        let object = FileHandle::new(b"new").unwrap();
+        calls += 1;
+        match (calls, args) {
+            (1 | 4, Args::Create(_)) => {
+                let (attributes, dir_wcc) = (None, WccData::default());
+                let made = CreateResok { object: Some(object), attributes, dir_wcc };
+                Results::Create(Ok(made)).encode(out);
+            }
+            (2, Args::Write(write)) => {
+                assert_eq!((write.file.bytes(), write.stable), (&b"new"[..], StableHow::FileSync));
+                written(args, StableHow::FileSync, 1).encode(out);
+            }
+            // An empty file has no WRITE.
+            (3 | 5, Args::Setattr(set)) => {
+                let mtime = Nfstime3 { seconds: EXTRACTED_AT_S, nanos: 0 };
+                assert_eq!(set.object.bytes(), b"new");
+                assert_eq!(set.new_attributes.mode, Some(0o644));
+                assert_eq!(set.new_attributes.mtime, SetTime::ClientTime(mtime));
+                Results::Setattr(Ok(WccData::default())).encode(out);
+            }
+            (6, Args::Create(_)) => encode_failed(out, Nfsstat3::Exist),
+            other => panic!("{other:?}"),
+        }
+        true
+    });
+    let mut lane = open(address);
+    let file = Name { directory: DIRECTORY, worker: 0, number: 1, renamed: false };
+    for bytes in [600, 0] {
+        metadata(&mut *lane, MetadataCall::Extract { file, bytes }).unwrap();
+    }
+    metadata(&mut *lane, MetadataCall::Extract { file, bytes: 600 }).unwrap_err();
+}
+
+#[test]
+fn listing_with_attributes_needs_the_attributes_of_each_file() {
+    let address = server(|args, out| {
+        let Args::Readdirplus(_) = args else { panic!("{args:?}") };
+        let entry = |cookie, name| {
+            let (name, handle) = (FileName::new(name).unwrap(), None);
+            EntryPlus { fileid: cookie, name, cookie, attributes: None, handle }
+        };
+        // The server may leave out the attributes of the directory itself.
+        let entries = List(vec![entry(1, &b"."[..]), entry(2, &b"a"[..])]);
+        let (dir_attributes, cookieverf, eof) = (None, [7; 8], true);
+        let page = ReaddirplusResok { dir_attributes, cookieverf, entries, eof };
+        Results::Readdirplus(Ok(page)).encode(out);
+        true
+    });
+    let mut lane = open(address);
+    let error = metadata(&mut *lane, MetadataCall::ListPlus { directory: DIRECTORY, files: 1 });
+    assert!(error.unwrap_err().to_string().contains("1 of 1 files have no attributes"));
+    let error = metadata(&mut *lane, MetadataCall::ListPlus { directory: DIRECTORY, files: 2 });
+    assert!(error.unwrap_err().to_string().contains("1 files instead of 2"));
+    // A mix of operations accepts what the protocol permits.
+    metadata(&mut *lane, MetadataCall::Readdirplus).unwrap();
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Write verifier of a lane, and its writes that no COMMIT covers yet.
+//! Write verifiers of a lane, and its writes that no COMMIT covers yet.
 //!
 //! Spec: RFC 1813 sections 3.3.7 (WRITE) and 3.3.21 (COMMIT): a server that may have lost unstable
-//! data changes its verifier.
+//! data changes its verifier. The shares of one server may have different verifiers, so that each
+//! file is compared with its own last verifier, as Linux does.
 //!
 //! Invariant: an unstable write leaves the count only when a COMMIT that was sent after the reply
 //! to the write returns the verifier of the write, or when its loss is reported.
@@ -13,7 +14,8 @@ use weir_nfs_wire::nfs3::{StableHow, Verifier};
 /// Uncommitted writes of one lane.
 #[derive(Debug, Default)]
 pub(super) struct Uncommitted {
-    verifier: Option<Verifier>,
+    /// Last verifier of each file.
+    verifiers: BTreeMap<usize, Verifier>,
     /// Number of completed unstable writes of each file.
     writes: BTreeMap<usize, u64>,
     /// Number of writes that a COMMIT in flight covers, by slot and file.
@@ -31,7 +33,7 @@ impl Uncommitted {
         committed: StableHow,
         verifier: Verifier,
     ) -> std::io::Result<()> {
-        let checked = self.check(verifier);
+        let checked = self.check(file, verifier);
         if committed == StableHow::Unstable {
             *self.writes.entry(file).or_default() += 1;
         }
@@ -65,7 +67,7 @@ impl Uncommitted {
         file: usize,
         verifier: Verifier,
     ) -> std::io::Result<()> {
-        let checked = self.check(verifier);
+        let checked = self.check(file, verifier);
         self.committing.remove(&(slot, file));
         checked
     }
@@ -77,15 +79,17 @@ impl Uncommitted {
         }
     }
 
-    fn check(&mut self, verifier: Verifier) -> std::io::Result<()> {
-        let earlier = self.verifier.replace(verifier);
+    fn check(&mut self, file: usize, verifier: Verifier) -> std::io::Result<()> {
+        let earlier = self.verifiers.insert(file, verifier);
         if earlier.is_none_or(|earlier| earlier == verifier) {
             return Ok(());
         }
-        let counts = self.writes.values().chain(self.committing.values());
-        let lost: u64 = counts.sum();
-        self.writes.clear();
-        self.committing.values_mut().for_each(|writes| *writes = 0);
+        let mut lost = self.writes.remove(&file).unwrap_or(0);
+        for ((_, other), writes) in &mut self.committing {
+            if *other == file {
+                lost += std::mem::take(writes);
+            }
+        }
         if lost == 0 {
             return Ok(());
         }
@@ -110,12 +114,27 @@ mod tests {
         lane.wrote(5, StableHow::FileSync, [1; 8]).unwrap();
         assert_eq!(lane.files(), [0, 3]);
         let error = lane.wrote(3, UNSTABLE, [2; 8]).unwrap_err();
-        assert!(error.to_string().contains("lost 3 uncommitted"), "{error}");
+        assert!(error.to_string().contains("lost 1 uncommitted"), "{error}");
+        lane.begin_commit(7, 0);
+        let error = lane.committed(7, 0, [2; 8]).unwrap_err();
+        assert!(error.to_string().contains("lost 2 uncommitted"), "{error}");
         lane.wrote(3, UNSTABLE, [2; 8]).unwrap();
         lane.begin_commit(7, 3);
         assert!(lane.committed(7, 3, [3; 8]).unwrap_err().to_string().contains("lost 2 "));
         lane.begin_commit(7, 3);
         lane.committed(7, 3, [4; 8]).unwrap();
+    }
+
+    /// Two shares with different verifiers used to count as a server that lost the writes.
+    #[test]
+    fn files_of_two_shares_have_their_own_verifiers() {
+        let mut lane = Uncommitted::default();
+        for (file, verifier) in [(0, [1; 8]), (9, [2; 8]), (0, [1; 8])] {
+            lane.wrote(file, UNSTABLE, verifier).unwrap();
+        }
+        lane.begin_commit(0, 9);
+        lane.committed(0, 9, [2; 8]).unwrap();
+        assert_eq!(lane.files(), [0]);
     }
 
     #[test]

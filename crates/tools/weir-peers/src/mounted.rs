@@ -1,11 +1,14 @@
-//! Mounts of the filesystem benchmark: they are private to this process and its children.
+//! Namespaces and mounts of the benchmarks of files: they are private to this process and its
+//! children.
 //!
 //! The contenders have the mount commands.
 //!
 //! Invariant: all mounts and loop devices end with this process and its children, however they end.
 //! The mounts are in a mount namespace of their own (mount_namespaces(7)); a loop device of
-//! mount(8) detaches itself after its last use.
+//! mount(8) detaches itself after its last use. Servers in the network namespace use well-known
+//! ports, and disturb no server of the machine.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -25,29 +28,36 @@ const LOOP_BYTES: u64 = 64 << 30;
 /// File that drops caches of the kernel (proc_sys_vm(5)).
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// Starts this program again in a mount namespace of its own, in place of this process. Returns
-/// only an error.
-pub(super) fn into_own_namespace() -> Result<()> {
+/// Starts this program again in a mount namespace and a network namespace of its own, in place of
+/// this process, with further arguments. Returns only an error.
+pub(crate) fn into_own_namespace(further: &[OsString]) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
-        bail!("bench-files mounts filesystems: run it as root");
+        bail!("the benchmark mounts filesystems and needs the ports of NFS: run it as root");
     }
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--"]).arg(std::env::current_exe()?);
-    Err(command.args(std::env::args_os().skip(1)).arg(IN_NAMESPACE).exec())
-        .context("cannot start unshare")
+    command.args(["--mount", "--net", "--propagation", "private", "--"]);
+    command.arg(std::env::current_exe()?).args(std::env::args_os().skip(1)).args(further);
+    Err(command.arg(IN_NAMESPACE).exec()).context("cannot start unshare")
+}
+
+/// Starts the loopback interface of the network namespace, and replaces /run by an empty folder, in
+/// which rpcbind and Ganesha have their sockets.
+pub(crate) fn prepare_network() -> Result<()> {
+    command::output(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+    command::output(Command::new("mount").args(["-t", "tmpfs", "run", "/run"])).map(drop)
 }
 
 /// Directory with mounts; dropping it unmounts them.
-pub(super) struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     /// Creates the directory.
-    pub(super) fn at(directory: PathBuf) -> Result<Self> {
+    pub(crate) fn at(directory: PathBuf) -> Result<Self> {
         fs::create_dir_all(&directory)?;
         Ok(Self(directory))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -60,7 +70,7 @@ impl Drop for Mounted {
 }
 
 /// Directory on ext4 for the data of all contenders.
-pub(super) enum Base {
+pub(crate) enum Base {
     Directory(PathBuf),
     /// A new ext4 filesystem on a loop device.
     Loop(Mounted),
@@ -68,7 +78,7 @@ pub(super) enum Base {
 
 impl Base {
     /// Uses the folder itself if it is on ext4; otherwise creates an ext4 filesystem in a file.
-    pub(super) fn new(folder: &Path) -> Result<Self> {
+    pub(crate) fn new(folder: &Path) -> Result<Self> {
         if rustix::fs::statfs(folder)?.f_type == EXT4_SUPER_MAGIC {
             return Ok(Self::Directory(folder.to_owned()));
         }
@@ -80,7 +90,7 @@ impl Base {
         Ok(Self::Loop(mounted))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Directory(path) => path,
             Self::Loop(mounted) => mounted.path(),
@@ -90,7 +100,7 @@ impl Base {
 
 /// Caches of the kernel.
 #[derive(Clone, Copy)]
-pub(super) enum KernelCache {
+pub(crate) enum KernelCache {
     /// Names and inodes, with the pages of these inodes.
     Names,
     All,
@@ -98,7 +108,7 @@ pub(super) enum KernelCache {
 
 /// Writes out dirty pages and drops clean caches of the kernel. False if the machine does not allow
 /// it.
-pub(super) fn drop_caches(which: KernelCache) -> bool {
+pub(crate) fn drop_caches(which: KernelCache) -> bool {
     rustix::fs::sync();
     let value = match which {
         KernelCache::Names => "2",
