@@ -92,8 +92,8 @@ fn serve(dirs: &Dirs, port: u16) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// Starts a server whose user database has the user 7007 in 20 groups: 8000 to 8019. The server sees
-/// this database in a mount namespace of its own.
+/// Starts a server whose user database has the user 7007 in 20 groups: 8000 to 8019. The server
+/// sees this database in a mount namespace of its own.
 fn serve_with_groups(dirs: &Dirs, port: u16) -> Server {
     const SCRIPT: &str = r#"
         mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/group && shift 2 && exec "$@"

@@ -91,8 +91,8 @@ pub const LOOKUP_WAIT: Duration = Duration::from_secs(1);
 /// rights of the group after this time. rpc.mountd(8) remembers them for 30 minutes.
 pub const LOOKUPS_KEPT: Duration = Duration::from_mins(5);
 
-/// Time for which the server remembers a failed lookup, so that not every call waits for a directory
-/// service that does not answer.
+/// Time for which the server remembers a failed lookup, so that not every call waits for a
+/// directory service that does not answer.
 pub const LOOKUPS_FAILED_KEPT: Duration = Duration::from_secs(10);
 
 /// Maximum number of unfinished lookups. A client can name any user number in each of its calls.
@@ -102,8 +102,8 @@ pub const LOOKUPS_MAX: usize = 1024;
 /// faster.
 pub const LOOKUP_THREADS_MAX: usize = 4;
 
-/// Maximum number of users whose groups the server remembers. Each takes about 150 bytes without its
-/// groups.
+/// Maximum number of users whose groups the server remembers. Each takes about 150 bytes, without
+/// its groups.
 pub const GROUPS_USERS_MAX: usize = 4096;
 
 /// Maximum number of groups of one user (NGROUPS_MAX of Linux).

@@ -1,4 +1,4 @@
-//! Bytes that a read of a file returned: parts of shared blocks, or a copy of the bytes in an inode.
+//! Bytes that a read of a file returned: parts of shared blocks, or a copy of bytes in an inode.
 //!
 //! Invariant: the parts in their order are the bytes of the read, without gaps.
 
@@ -7,8 +7,8 @@ use std::ops::Range;
 use weir_base::BLOCK_BYTES;
 use weir_block::Block;
 
-/// Bytes of a file. They share the blocks of the block cache, so that a server can send them without
-/// a copy.
+/// Bytes of a file. They share the blocks of the block cache, so that a server can send them
+/// without a copy.
 #[derive(Clone, Debug, Default)]
 pub struct FileData(Content);
 

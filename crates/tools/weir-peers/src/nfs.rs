@@ -34,7 +34,8 @@ use crate::place::{self, Place};
 
 /// Memory of the Weir server: more than the data of the rows.
 const MEMORY_BYTES: u64 = 4 << 30;
-/// Record size of Weir's filesystem for rows of data: that of the mirrors in the document 000.
+/// Record size of Weir's filesystem for rows of data. The mirrors in the document 000 have the same
+/// record size.
 const RECORD: &str = "32KiB";
 /// Size of each disk of Weir's pool; the disks are sparse files.
 const DISK_BYTES: u64 = 24 << 30;

@@ -1,8 +1,8 @@
 //! Groups of users as the server knows them, for rules with `manage_gids`.
 //!
 //! AUTH_SYS carries at most 16 groups. The server looks up the groups of the user by
-//! getgrouplist(3), which may ask a directory service (LDAP, SSSD, winbind) and may block for a long
-//! time. Therefore helper threads do the lookups, and a further thread ends the wait of calls.
+//! getgrouplist(3), which may ask a directory service (LDAP, SSSD, winbind) and may block for a
+//! long time. Therefore helper threads do the lookups, and a further thread ends the wait of calls.
 //!
 //! Invariants:
 //! - no connection thread calls getgrouplist(3);
@@ -27,8 +27,8 @@ use crate::limits::{
 /// Log rate limiter for failed lookups.
 static FAILURES: LogLimiter<()> = LogLimiter::new(LINES_INTERVAL);
 
-/// Function that returns the groups of a user, which may block. A user that the server does not know
-/// has no groups.
+/// Function that returns the groups of a user, which may block. A user that the server does not
+/// know has no groups.
 ///
 /// # Errors
 /// The directory service did not answer.

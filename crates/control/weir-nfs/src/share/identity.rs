@@ -111,8 +111,8 @@ fn replaced(groups: Arc<[u32]>, root_group: Option<u32>) -> Arc<[u32]> {
     }
 }
 
-/// As [`identify`]. For a rule with `manage_gids`, the user has the groups that `known` finds. If it
-/// finds none in time, the user has the groups of the call.
+/// As [`identify`]. For a rule with `manage_gids`, the user has the groups that `known` finds. If
+/// it finds none in time, the user has the groups of the call.
 pub(crate) async fn identify_caller(
     (rules, known): (&Rules, &Groups),
     client: SocketAddr,

@@ -7,7 +7,7 @@
 //!         anonuid=NUMBER, anongid=NUMBER; manage_gids
 //! ```
 //!
-//! The names come from exports(5), and `manage_gids` from the file of rpc.mountd(8). Without options a rule is `rw,root_squash,secure`.
+//! Names as in exports(5), and rpc.mountd(8) for `manage_gids`. Default: `rw,root_squash,secure`.
 //!
 //! Invariant: a client that no rule names may do nothing.
 

@@ -1,6 +1,7 @@
 //! Tests of rules with `manage_gids`: the server looks up the groups of users.
 //!
-//! Invariant: each test looks up its users before the first call, so that no call waits for a thread.
+//! Invariant: each test looks up its users before the first call, so that no call waits for a
+//! thread.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -482,8 +482,8 @@ mod tests {
         let origin = Some(Origin { snapshot: DatasetId(3), txg: Txg(4) });
         clone.kind = DatasetKind::Volume(Descent { origin, ..Descent::default() });
         let held_for = |state| {
-            let mut found = Directory::default();
-            found.records = vec![volume(1, "files"), DatasetRecord { state, ..clone.clone() }];
+            let records = vec![volume(1, "files"), DatasetRecord { state, ..clone.clone() }];
+            let mut found = Directory { records, ..Directory::default() };
             found.hold_for_clones();
             found.losses.held()
         };

@@ -293,8 +293,8 @@ impl Core {
         let coming = pending > 0 || (!enough && self.pool.can_clean());
         let commits_help = self.fruit.lock().is_to_come();
         self.space_pending.store(coming && commits_help, Ordering::Release);
-        let is_limited = !enough && !(coming && commits_help);
-        self.reachable.store(if is_limited { room } else { u64::MAX }, Ordering::Release);
+        let more_comes = enough || (coming && commits_help);
+        self.reachable.store(if more_comes { u64::MAX } else { room }, Ordering::Release);
         self.commits_help.store(commits_help, Ordering::Release);
     }
 

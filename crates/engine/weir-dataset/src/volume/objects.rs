@@ -410,8 +410,8 @@ impl Volume {
         })
     }
 
-    /// Searches the changes and the nodes in memory for blocks of a record. `Tree` if a node must be
-    /// read first; a `Stored` record is no hole.
+    /// Searches the changes and the nodes in memory for blocks of a record. `Tree` if a node must
+    /// be read first; a `Stored` record is no hole.
     fn locate(&self, object: ObjectId, place: &Parts) -> Result<Found, DatasetError> {
         let mut state = self.state.lock();
         self.check(&state, 0, 0)?;

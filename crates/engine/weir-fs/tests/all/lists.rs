@@ -18,8 +18,8 @@ const FILE: NewInode<'static> =
     NewInode { kind: NewKind::File, permissions: 0o644, umask: 0, uid: 1, gid: 2 };
 const FILES: usize = 1000;
 
-/// Reads inodes after an import, with empty caches. Returns their attributes and the number of reads
-/// of the disk.
+/// Reads inodes after an import, with empty caches. Returns their attributes and the number of
+/// reads of the disk.
 fn cold(
     disk: &Arc<MemoryDevice>,
     read: impl AsyncFnOnce(&Filesystem, &[ObjectId]) -> Vec<Result<Attributes, FsError>>,

@@ -32,8 +32,8 @@ impl Pool {
         found.map_or(Ok(TreeRoot::EMPTY), |(ptr, block)| self.root_in_slot(&ptr, &block, object))
     }
 
-    /// Returns the same root as [`Self::object_root`], from cached blocks only. `None`: a block must
-    /// be read first.
+    /// Returns the same root as [`Self::object_root`], from cached blocks only. `None`: a block
+    /// must be read first.
     ///
     /// # Errors
     /// `Damaged`: a cached block is invalid.

@@ -19,8 +19,8 @@ use super::results::{Entry, EntryPlus};
 /// Length of the end of the list and of eof.
 const END_BYTES: usize = 8;
 
-/// Length of an entry without its name, as `dircount` counts it: the Boolean, the number, the length
-/// of the name and the cookie.
+/// Length of an entry without its name, as `dircount` counts it: the Boolean, the number, the
+/// length of the name and the cookie.
 const INFORMATION_BYTES: usize = 4 + 8 + 4 + 8;
 
 /// Room for entries in a reply to READDIRPLUS.

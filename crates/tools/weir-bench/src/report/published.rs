@@ -65,7 +65,8 @@ pub(super) fn published(run: &JudgedRun) -> PublishedTables {
     let mut notes = published.notes;
     if left_out > 0 {
         notes.push(format!(
-            "{left_out} published rows belong to variants or protocols that this run did not measure"
+            "{left_out} published rows belong to variants or protocols that this run did not \
+             measure"
         ));
     }
     PublishedTables { tables, notes }

@@ -18,30 +18,12 @@ use std::path::{Path, PathBuf};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use self::lines::{Figures, Line, lines};
+pub use self::lines::Named;
+use self::lines::{Figures, Line, Sheet, lines};
 use super::html::{STYLE, chip};
 use super::markdown::{field, table};
 use super::{HTML, MARKDOWN, ReportError, facts, save};
-use crate::verdict::JudgedRun;
 use crate::words;
-
-/// One of several results, with its name in the report.
-#[derive(Debug)]
-pub struct Named {
-    /// Name of the layout or the server.
-    pub name: String,
-    /// The result.
-    pub run: JudgedRun,
-    /// True for another product on the same machine: the report shows the ratio of the first result
-    /// to it in place of published figures.
-    pub is_peer: bool,
-}
-
-/// Result with its rows.
-struct Sheet<'a> {
-    named: &'a Named,
-    lines: Vec<Line>,
-}
 
 /// Table of the report.
 struct Table {

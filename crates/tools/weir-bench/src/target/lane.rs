@@ -132,8 +132,8 @@ pub trait Target: Send + Sync {
         None
     }
 
-    /// Moves all data that any lane wrote to stable media. Returns false if a flush operation of one
-    /// lane covers the whole target.
+    /// Moves all data that any lane wrote to stable media. Returns false if a flush operation of
+    /// one lane covers the whole target.
     ///
     /// # Errors
     /// A file of the target could not be flushed. The other files may be flushed or not.

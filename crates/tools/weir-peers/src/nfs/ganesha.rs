@@ -1,6 +1,6 @@
 //! The peer Ganesha: exports directories over NFSv3 with its FSAL VFS.
 //!
-//! Ganesha registers its services at rpcbind, so rpcbind runs beside it.
+//! Ganesha registers its services at rpcbind, so rpcbind runs too.
 //!
 //! Invariant: both servers run in the network namespace of the benchmark, with an empty /run, and
 //! end with this process.

@@ -41,8 +41,8 @@ pub(crate) enum Group {
     Small,
     Sync,
     Names(Names),
-    /// An archive on the durable share. It takes as long as all other groups of a round, so that
-    /// only the first round has it.
+    /// An archive on the durable share. It takes as long as all other groups of a round, so it runs
+    /// only in the first round.
     Extract,
 }
 

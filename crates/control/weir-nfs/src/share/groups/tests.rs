@@ -34,7 +34,7 @@ fn is_waiting(future: Pin<&mut impl Future>) -> bool {
     future.poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
-/// Groups whose lookups send the user to the receiver, and then block until the test sends a result.
+/// Groups whose lookups send the user to the receiver, and block until the test sends a result.
 struct Slow {
     groups: Groups,
     begun: Receiver<u32>,

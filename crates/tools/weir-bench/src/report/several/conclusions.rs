@@ -3,10 +3,9 @@
 //! `lines` has the rows.
 //!
 //! Invariants: a difference is the median of the ratios of all rows that both sides have, with the
-//! lowest and the highest; the published difference beside it is computed from the same rows.
+//! lowest and the highest; the published difference is computed from the same rows.
 
-use super::Sheet;
-use super::lines::{Figures, Key, Line};
+use super::lines::{Figures, Key, Line, Sheet};
 use crate::stats::median;
 use crate::words;
 
@@ -42,7 +41,7 @@ pub(super) fn conclusions(sheets: &[Sheet<'_>]) -> Vec<String> {
 }
 
 impl Ratios {
-    /// Ratios of the figure `of` of the rows of `ours` to those of `theirs`. `partner` gives the
+    /// Ratios of the figure `of`: rows of `ours` to rows of `theirs`. `partner` returns the
     /// settings of the row of `theirs` for a row of `ours`.
     fn of(ours: &[Line], theirs: &[Line], of: Of, partner: impl Fn(Key) -> Key) -> Self {
         let mut ratios = Self::default();

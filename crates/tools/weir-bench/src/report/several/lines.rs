@@ -11,6 +11,24 @@ use crate::summary::{CellSummary, LatencySummary};
 use crate::verdict::{Finding, JudgedCell, JudgedRun};
 use crate::words;
 
+/// One of several results, with its name in the report.
+#[derive(Debug)]
+pub struct Named {
+    /// Name of the layout or the server.
+    pub name: String,
+    /// The result.
+    pub run: JudgedRun,
+    /// True for another product on the same machine: the report shows the ratio of the first result
+    /// to it in place of published figures.
+    pub is_peer: bool,
+}
+
+/// Result with its rows.
+pub(super) struct Sheet<'a> {
+    pub(super) named: &'a Named,
+    pub(super) lines: Vec<Line>,
+}
+
 /// Figures of a row, measured or published.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Figures {

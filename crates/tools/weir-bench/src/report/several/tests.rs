@@ -5,7 +5,7 @@ use crate::fixture;
 use crate::result::CellResult;
 use crate::spec::{Access, BlockShare};
 
-/// Cell as the profile of the document 000 has it, with this rate and latency.
+/// Cell of the profile of the document 000, with this rate and latency.
 fn cell(random: bool, read_pct: u64, iops: u64, us: u64) -> CellResult {
     let run = || fixture::closed_run(iops, 5, read_pct, us, us);
     let word = if random { "random" } else { "seq" };

@@ -414,7 +414,7 @@ fn listing_with_attributes_needs_the_attributes_of_each_file() {
     assert!(error.unwrap_err().to_string().contains("1 of 1 files have no attributes"));
     let error = metadata(&mut *lane, MetadataCall::ListPlus { directory: DIRECTORY, files: 2 });
     assert!(error.unwrap_err().to_string().contains("1 files instead of 2"));
-    // A mix of operations accepts what the protocol permits.
+    // A mix of operations accepts entries without attributes, which the protocol permits.
     metadata(&mut *lane, MetadataCall::Readdirplus).unwrap();
 }
 
