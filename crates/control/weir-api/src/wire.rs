@@ -69,7 +69,7 @@ pub const fn advice(kind: ErrorKind) -> &'static str {
         ErrorKind::ReadOnly => "make it writable, or write elsewhere",
         ErrorKind::Unavailable => "check its state, then try again",
         ErrorKind::Data => "restore the damaged data from a copy",
-        ErrorKind::Poisoned => "check the pool's disks, then run: weir pool clear",
+        ErrorKind::Poisoned => "repair the pool's disks, then clear the pool",
         ErrorKind::Permission => "run with more rights, or change the file's mode",
         ErrorKind::Internal => "report this as a fault of Weir, with the log",
     }

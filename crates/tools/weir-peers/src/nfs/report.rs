@@ -261,7 +261,7 @@ mod tests {
             sample(durable, "remove", Kind::Ganesha, 1000.0, 9.0),
             sample(durable, "create", Kind::Weir, 1000.0, 9.0),
             sample(durable, "remove", Kind::Weir, 3000.0, 9.0),
-            sample(volatile, "readdirplus", Kind::Weir, 20.0, 125_000.0),
+            sample(volatile, "readdirplus", Kind::Weir, 50.0, 50_000.0),
         ]);
         let matrix = line(&text, "| random, 75 % |");
         assert!(matrix.contains("| 1.0, 1.9 k/s, **1.90** |"), "{matrix}");

@@ -4,6 +4,7 @@ use super::*;
 use crate::fixture;
 use crate::result::CellResult;
 use crate::spec::{Access, BlockShare};
+use crate::verdict::JudgedRun;
 
 /// Cell of the profile of the document 000, with this rate and latency.
 fn cell(random: bool, read_pct: u64, iops: u64, us: u64) -> CellResult {
