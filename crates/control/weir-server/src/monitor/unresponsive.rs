@@ -158,8 +158,9 @@ impl Manager {
         let SavedPool { name, guid, disks, degraded } = known;
         let opened = self.open((&name, guid), disks, (false, degraded)).await;
         let _changes = self.changes.lock(&name).await;
-        if !self.pools.read().contains_key(&name) {
-            // A forced export removed the pool from the table meanwhile, so close the pool again.
+        if !matches!(self.pools.read().get(&name), Some(Entry::Unavailable(_))) {
+            // A forced export removed the pool from the table meanwhile, or another call opened the
+            // pool. Close this one again, if it is open.
             if let Ok(pool) = opened
                 && let Err(error) = pool.close().await
             {

@@ -9,7 +9,6 @@
 //! - exports, logical units, shares and mount points return with the pool.
 
 use weir_api::ApiError;
-use weir_base::ErrorKind;
 
 use crate::answer::errors::not_found;
 use crate::answer::names::Of;
@@ -37,8 +36,8 @@ impl Manager {
         {
             let _changes = self.right_by_force(name).await;
             if !self.is_down(name) {
-                let message = format!("pool {name} was opened by another call");
-                return Err(ApiError::new(ErrorKind::Exists, message));
+                // Another call has opened the pool, or exported it.
+                return self.pool(name).map(drop);
             }
             self.suspend_shares(Of::Pool(name), "its pool is being opened again");
             self.withdraw_pool(name);
