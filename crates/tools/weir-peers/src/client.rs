@@ -29,21 +29,15 @@ pub(crate) struct Figures {
     pub(crate) seconds: f64,
 }
 
-/// Runs a profile on a target and returns the results. `further`: more arguments.
-pub(crate) fn run(
-    program: &Path,
-    profile: &Path,
-    address: &str,
-    out: &Path,
-    further: &[&str],
-) -> Result<Value> {
+/// Runs a profile on a target and returns the results.
+pub(crate) fn run(program: &Path, profile: &Path, address: &str, out: &Path) -> Result<Value> {
     if out.exists() {
         fs::remove_dir_all(out)?;
     }
     let mut command = Command::new(program);
     command.args(["bench", "run", "--scale", "seed", "--verify", "0", "--profile"]);
     command.arg(profile).args(["--target", address, "--destroy", address]);
-    command.arg("--out").arg(out).args(further);
+    command.arg("--out").arg(out);
     command::output(&mut command)?;
     let text = fs::read_to_string(out.join("result.json"))?;
     serde_json::from_str(&text).context("result.json")

@@ -25,6 +25,7 @@ use ganesha::{Export, Ganesha};
 use load::{Bench, Kind, Sample};
 use report::Results;
 pub(crate) use rows::Group;
+use rows::Row;
 use weir::Weir;
 use weir_command::command;
 
@@ -63,7 +64,7 @@ pub(crate) fn main(place: &Place, base: &Path, program: &Path, pace: &Pace) -> R
     place::empty(&dir)?;
     let rows = rows::rows(pace.extracted);
     let (mut samples, mut cut_off) = (Vec::new(), false);
-    let measured = measure(program, &dir, pace, &mut samples, &mut cut_off);
+    let measured = measure(program, &dir, (pace, &rows), &mut samples, &mut cut_off);
     // Even after an error, save the samples so far.
     let json = serde_json::to_string_pretty(&samples)?;
     fs::write(place.folder()?.join("nfs.json"), json)?;
@@ -80,7 +81,7 @@ pub(crate) fn main(place: &Place, base: &Path, program: &Path, pace: &Pace) -> R
 fn measure(
     program: &Path,
     dir: &Path,
-    pace: &Pace,
+    (pace, rows): (&Pace, &[Row]),
     samples: &mut Vec<Sample>,
     cut_off: &mut bool,
 ) -> Result<()> {
@@ -91,7 +92,6 @@ fn measure(
     weir.share("durable", &["--record-size", RECORD], false)?;
     weir.share("volatile", &[], true)?;
     let ganesha = start_ganesha(dir)?;
-    let rows = rows::rows(pace.extracted);
     let (weir, ganesha, seconds) = (&weir, &ganesha, pace.seconds);
     let bench = Bench { program, weir, ganesha, dir: dir.to_owned(), rows, seconds };
     for kind in Kind::ALL {

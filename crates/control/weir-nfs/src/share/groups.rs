@@ -51,8 +51,7 @@ struct Shared {
 #[derive(Default)]
 struct Table {
     users: HashMap<u32, Known>,
-    /// Users with the end of their entries, in the order of these ends: one entry of `users` each,
-    /// and entries that a newer one replaced.
+    /// Keys of `users` with the ends of their entries, in the order of these ends.
     ends: VecDeque<(u32, Instant)>,
     /// Number of groups of all users.
     groups: usize,
@@ -261,11 +260,8 @@ impl Table {
         let at = self.ends.partition_point(|(_, other)| *other <= end);
         self.ends.insert(at, (uid, end));
         while self.users.len() > GROUPS_USERS_MAX || self.groups > GROUPS_MAX {
-            let Some((oldest, end)) = self.ends.front().copied() else { break };
-            match self.users.get(&oldest) {
-                Some(known) if known.end == end => self.forget(oldest),
-                _ => _ = self.ends.pop_front(),
-            }
+            let Some((oldest, _)) = self.ends.front().copied() else { break };
+            self.forget(oldest);
         }
     }
 

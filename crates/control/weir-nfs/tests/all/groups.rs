@@ -3,9 +3,6 @@
 //! Invariant: each test looks up its users before the first call, so that no call waits for a
 //! thread.
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use weir_fs::NewKind;
@@ -28,28 +25,11 @@ fn served(rule: &str) -> Served {
         _ => Err(std::io::ErrorKind::HostUnreachable.into()),
     };
     served.server.groups = Groups::new(Box::new(find), Duration::from_hours(1));
+    let runtime = compio::runtime::Runtime::new().unwrap();
     for uid in [USER, 8, 9] {
-        wait_for(served.server.groups.of(uid));
+        runtime.block_on(served.server.groups.of(uid));
     }
     served
-}
-
-/// Runs a future. The thread sleeps until a thread of the lookups wakes it.
-fn wait_for<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
-    loop {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
-        }
-        std::thread::park();
-    }
 }
 
 /// True if a user may read a file of a group.

@@ -18,12 +18,64 @@ use crate::result::PhaseResult;
 use crate::verdict::JudgedRun;
 use crate::words;
 
-pub(super) const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// Formats the whole HTML document.
 pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
     let title = facts::title(run);
     let tables = rows::tables(run);
+    let body = html! {
+        header {
+            h1 { (title) }
+            p.sub { (facts::subtitle(run)) }
+            nav {
+                a href="#conclusions" { "Conclusions" }
+                a href="#tables" { "Tables" }
+                a href="#verdicts" { "Verdicts" }
+                @if run.result().spec.reference.is_some() {
+                    a href="#published" { "Published rows" }
+                }
+                a href="#cells" { "Cells" }
+                a href="#facts" { "Environment and conditions" }
+            }
+        }
+        main {
+            div.first {
+                (verdicts::conclusions(run))
+                aside { dl { @for (name, value) in facts::beside_headline(run) {
+                    dt { (name) }
+                    dd { (value) }
+                } } }
+            }
+            section id="tables" {
+                h2 { "Tables" }
+                @if let Some(reference) = &run.result().spec.reference {
+                    p.note {
+                        "Published reference: " (reference)
+                        ". Other hardware: shape, not rank."
+                    }
+                }
+                @for table in &tables { (of_table(run, table)?) }
+                @for phase in &run.result().phases {
+                    @if let Some(rounds) = plots::rounds(phase) {
+                        (figure(&rounds, &phase.note)?)
+                    } @else if !phase.rounds_iops.is_empty() {
+                        p.note { (rounds_told(phase)) }
+                    }
+                }
+                (sizing(run))
+            }
+            (published(run)?)
+            (verdicts::section(run))
+            (cell::section(run)?)
+            (conditions(run))
+        }
+    };
+    Ok(page(&title, &body))
+}
+
+/// Formats a document with this title.
+pub(super) fn page(title: &str, body: &Markup) -> String {
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -34,56 +86,10 @@ pub(super) fn document(run: &JudgedRun) -> Result<String, ReportError> {
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                header {
-                    h1 { (title) }
-                    p.sub { (facts::subtitle(run)) }
-                    nav {
-                        a href="#conclusions" { "Conclusions" }
-                        a href="#tables" { "Tables" }
-                        a href="#verdicts" { "Verdicts" }
-                        @if run.result().spec.reference.is_some() {
-                            a href="#published" { "Published rows" }
-                        }
-                        a href="#cells" { "Cells" }
-                        a href="#facts" { "Environment and conditions" }
-                    }
-                }
-                main {
-                    div.first {
-                        (verdicts::conclusions(run))
-                        aside { dl { @for (name, value) in facts::beside_headline(run) {
-                            dt { (name) }
-                            dd { (value) }
-                        } } }
-                    }
-                    section id="tables" {
-                        h2 { "Tables" }
-                        @if let Some(reference) = &run.result().spec.reference {
-                            p.note {
-                                "Published reference: " (reference)
-                                ". Other hardware: shape, not rank."
-                            }
-                        }
-                        @for table in &tables { (of_table(run, table)?) }
-                        @for phase in &run.result().phases {
-                            @if let Some(rounds) = plots::rounds(phase) {
-                                (figure(&rounds, &phase.note)?)
-                            } @else if !phase.rounds_iops.is_empty() {
-                                p.note { (rounds_told(phase)) }
-                            }
-                        }
-                        (sizing(run))
-                    }
-                    (published(run)?)
-                    (verdicts::section(run))
-                    (cell::section(run)?)
-                    (conditions(run))
-                }
-            }
+            body { (body) }
         }
     };
-    Ok(markup.into_string())
+    markup.into_string()
 }
 
 /// Formats the rates of the rounds of a phase as a list.

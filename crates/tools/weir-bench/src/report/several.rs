@@ -16,11 +16,11 @@ mod tests;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 pub use self::lines::Named;
 use self::lines::{Figures, Line, Sheet, lines};
-use super::html::{STYLE, chip};
+use super::html::{chip, page};
 use super::markdown::{field, table};
 use super::{HTML, MARKDOWN, ReportError, facts, save};
 use crate::words;
@@ -84,34 +84,22 @@ pub fn markdown_of_several(all: &[Named]) -> String {
 pub fn html_of_several(all: &[Named]) -> String {
     let (title, sheets) = (title(all), sheets(all));
     let list = |texts: Vec<String>| html! { ul { @for text in &texts { li { (text) } } } };
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
+    let body = html! {
+        header { h1 { (title) } }
+        main {
+            section id="conclusions" {
+                h2 { "Conclusions" }
+                (list(conclusions::conclusions(&sheets)))
             }
-            body {
-                header { h1 { (title) } }
-                main {
-                    section id="conclusions" {
-                        h2 { "Conclusions" }
-                        (list(conclusions::conclusions(&sheets)))
-                    }
-                    section id="conditions" { h2 { "Conditions" } (list(conditions(all))) }
-                    section id="tables" {
-                        h2 { "Tables" }
-                        (list(NOTES.map(str::to_owned).to_vec()))
-                        @for table in tables(&sheets) { (of_table(&table)) }
-                    }
-                }
+            section id="conditions" { h2 { "Conditions" } (list(conditions(all))) }
+            section id="tables" {
+                h2 { "Tables" }
+                (list(NOTES.map(str::to_owned).to_vec()))
+                @for table in tables(&sheets) { (of_table(&table)) }
             }
         }
     };
-    markup.into_string()
+    page(&title, &body)
 }
 
 fn of_table(table: &Table) -> Markup {

@@ -45,7 +45,7 @@ pub(super) fn measure(program: &Path, servers: &Servers, data: &Path) -> Result<
     fs::write(&profile, text + &format!("workers = {SESSIONS}\n"))?;
     let address = servers.address(Contestant::WeirVolatile);
     let (before, after) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| client::run(program, &profile, &address, &data.join("run"), &[]));
+        let load = scope.spawn(|| client::run(program, &profile, &address, &data.join("run")));
         let looked = look(program, servers);
         load.join().expect("it only runs a program")?;
         looked

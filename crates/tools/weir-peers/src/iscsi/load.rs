@@ -40,7 +40,7 @@ pub(super) fn run(
         let profile = data.join("profile.toml");
         fs::write(&profile, profile_of(&rows, seconds))?;
         let address = servers.address(of);
-        let work = || client::run(program, &profile, &address, &data.join("run"), &[]);
+        let work = || client::run(program, &profile, &address, &data.join("run"));
         let (result, cpu) = Cpu::watch(servers.process(of), work)?;
         for row in rows {
             samples.push(sample(row, &result, &cpu)?);

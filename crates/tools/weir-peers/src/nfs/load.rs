@@ -55,7 +55,7 @@ pub(super) struct Bench<'a> {
     pub(super) ganesha: &'a Ganesha,
     /// Folder for profiles and results.
     pub(super) dir: PathBuf,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: &'a [Row],
     /// Length of each timed row in seconds.
     pub(super) seconds: u64,
 }
@@ -96,17 +96,17 @@ impl Bench<'_> {
         let profile = self.dir.join("warm.toml");
         fs::write(&profile, text)?;
         let address = Self::address(kind, None, "");
-        client::run(self.program, &profile, &address, &self.dir.join("run"), &[])?;
+        client::run(self.program, &profile, &address, &self.dir.join("run"))?;
         self.process(kind).wait_until_idle(std::time::Duration::from_secs(10))
     }
 
     /// Runs a group of rows on a server once.
     pub(super) fn run(&self, group: Group, kind: Kind, round: usize) -> Result<Vec<Sample>> {
         let profile = self.dir.join(format!("{}.toml", group.name()));
-        fs::write(&profile, group.profile(&self.rows, self.seconds))?;
+        fs::write(&profile, group.profile(self.rows, self.seconds))?;
         let address = Self::address(kind, group.names(), group.keys());
         let out = self.dir.join("run");
-        let work = || client::run(self.program, &profile, &address, &out, &[]);
+        let work = || client::run(self.program, &profile, &address, &out);
         let (result, cpu) = Cpu::watch(self.process(kind), work)
             .with_context(|| format!("{} on {}", group.name(), kind.name()))?;
         let sample = |row: &str, classes: &[&str]| client::figures(&result, &cpu, row, classes);

@@ -6,7 +6,7 @@
 use std::io::{Error, ErrorKind};
 use std::pin::{Pin, pin};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use super::*;
 
@@ -14,20 +14,7 @@ const HOUR: Duration = Duration::from_hours(1);
 
 /// Runs a future on this thread. The thread sleeps until a thread of the lookups wakes it.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
-    loop {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
-            return done;
-        }
-        std::thread::park();
-    }
+    compio::runtime::Runtime::new().unwrap().block_on(future)
 }
 
 fn is_waiting(future: Pin<&mut impl Future>) -> bool {
