@@ -26,6 +26,11 @@ pub(crate) const fn field(bytes: usize, name: &'static str, meaning: &'static st
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
+    /// A writer with memory for `bytes` bytes: a structure of this size takes one allocation.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
     pub(crate) fn u8(&mut self, v: u8) {
         self.0.push(v);
     }

@@ -256,7 +256,7 @@ impl Filesystem {
         for record in self.data_records(number, RecordSize::BLOCK).await? {
             let read = self.reads().record(number, RecordSize::BLOCK, record).await?;
             if let (Ok(block), Some([content])) = (u32::try_from(record), read.as_deref()) {
-                blocks.insert(block, Box::new(**content));
+                blocks.insert(block, content.clone());
             }
         }
         Ok(match check_tree(&blocks, |entry| entries.push(Entry::from(*entry))) {

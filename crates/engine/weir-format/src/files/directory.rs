@@ -9,6 +9,8 @@
 //! - the key of an entry never changes, so a client that lists the directory uses the key as its
 //!   cookie.
 
+use std::ops::Range;
+
 use weir_base::{BLOCK_BYTES, ObjectId};
 
 use crate::bytes::{Field, Reader, Writer, field};
@@ -159,7 +161,7 @@ impl DirectoryEntry<'_> {
     /// The name or the inode number is invalid.
     pub fn encode(&self) -> Vec<u8> {
         assert!(Self::is_name(self.name), "an entry has a valid name");
-        let mut w = Writer::default();
+        let mut w = Writer::with_capacity(self.encoded_bytes());
         w.u64(self.key.0);
         assert!(self.inode.0 >> INODE_BITS == 0, "an inode number has 46 bits");
         w.u48(self.inode.0);
@@ -193,39 +195,43 @@ impl<'a> DirectoryEntry<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryList<'a> {
     bytes: &'a [u8],
-    /// Key and offset of each entry.
-    places: Vec<(EntryKey, usize)>,
+    /// Offset of each entry. Each lookup parses a whole leaf, so the offsets are small: the
+    /// allocator returns 500 bytes much faster than the 4 KiB of keys and wide offsets.
+    offsets: Vec<u16>,
 }
 
 impl<'a> EntryList<'a> {
     /// Parses encoded entries.
     ///
     /// # Errors
-    /// A field has an invalid value, or the keys are not in ascending order.
+    /// A field has an invalid value, or the keys are not in ascending order. The entries have 64
+    /// KiB or more.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let mut r = Reader::new(LIST, bytes);
-        // Each lookup parses a whole leaf. One allocation has space for the shortest names.
+        // One allocation has space for the shortest names.
         let entries_max = bytes.len() / (DirectoryEntry::HEAD_BYTES + 1);
-        let mut places: Vec<(EntryKey, usize)> = Vec::with_capacity(entries_max);
+        let mut offsets: Vec<u16> = Vec::with_capacity(entries_max);
+        let mut last = None;
         while r.left() > 0 {
             let offset = bytes.len() - r.left();
             let DirectoryEntry { key, .. } = DirectoryEntry::read(&mut r)?;
-            if places.last().is_some_and(|(last, _)| *last >= key) {
+            if last.is_some_and(|last| last >= key) {
                 return Err(r.bad("key", key.0));
             }
-            places.push((key, offset));
+            last = Some(key);
+            offsets.push(u16::try_from(offset).map_err(|_| r.bad("length", offset as u64))?);
         }
-        Ok(Self { bytes, places })
+        Ok(Self { bytes, offsets })
     }
 
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.offsets.len()
     }
 
     /// True if there are no entries.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.offsets.is_empty()
     }
 
     /// The encoded entries.
@@ -236,19 +242,26 @@ impl<'a> EntryList<'a> {
     /// Offset in [`Self::bytes`] of the entry with this index; the length of the bytes if no entry
     /// has the index.
     fn offset(&self, index: usize) -> usize {
-        self.places.get(index).map_or(self.bytes.len(), |(_, offset)| *offset)
+        self.offsets.get(index).map_or(self.bytes.len(), |offset| usize::from(*offset))
+    }
+
+    /// Key of the entry at an offset from `offsets`.
+    fn key_at(&self, offset: u16) -> EntryKey {
+        let entry = self.bytes.get(usize::from(offset)..).unwrap_or_default();
+        let key = entry.first_chunk().expect("the list was valid when it was parsed");
+        EntryKey(u64::from_le_bytes(*key))
     }
 
     /// Entry with this index, in ascending order of the keys.
     pub fn get(&self, index: usize) -> Option<DirectoryEntry<'a>> {
-        let (_, offset) = self.places.get(index)?;
-        let mut r = Reader::new(LIST, self.bytes.get(*offset..)?);
+        let offset = usize::from(*self.offsets.get(index)?);
+        let mut r = Reader::new(LIST, self.bytes.get(offset..)?);
         Some(DirectoryEntry::read(&mut r).expect("the entry was valid when the list was parsed"))
     }
 
     /// Index of the first entry whose key is at least `key`.
     pub fn index_of(&self, key: EntryKey) -> usize {
-        self.places.partition_point(|(own, _)| *own < key)
+        self.offsets.partition_point(|offset| self.key_at(*offset) < key)
     }
 
     /// Entries from an index on.
@@ -273,16 +286,21 @@ impl<'a> EntryList<'a> {
 
     /// Encoded entries without the entry with this key.
     pub fn without(&self, key: EntryKey) -> Vec<u8> {
+        self.around(key).concat()
+    }
+
+    /// Encoded entries before and after the entry with this key.
+    pub fn around(&self, key: EntryKey) -> [&'a [u8]; 2] {
         let index = self.index_of(key);
         let end = index + usize::from(self.find(key).is_some());
         let ((before, _), (_, after)) = (self.split(index), self.split(end));
-        [before, after].concat()
+        [before, after]
     }
 
     /// Lowest and highest key; `None` for an empty list.
     pub fn keys(&self) -> Option<(EntryKey, EntryKey)> {
-        let ((first, _), (last, _)) = self.places.first().zip(self.places.last())?;
-        Some((*first, *last))
+        let (first, last) = self.offsets.first().zip(self.offsets.last())?;
+        Some((self.key_at(*first), self.key_at(*last)))
     }
 
     /// Encoded entries before the entry with this index, and the other encoded entries.
@@ -297,7 +315,8 @@ impl<'a> EntryList<'a> {
     /// The list has fewer than two entries.
     pub fn middle(&self) -> usize {
         assert!(self.len() >= 2, "two parts need two entries");
-        let index = self.places.partition_point(|(_, offset)| *offset < self.bytes.len() / 2);
+        let half = self.bytes.len() / 2;
+        let index = self.offsets.partition_point(|offset| usize::from(*offset) < half);
         index.clamp(1, self.len() - 1)
     }
 }
@@ -324,7 +343,7 @@ impl DirectoryNode {
     /// Maximum level of a node.
     pub const LEVEL_MAX: u8 = 8;
     /// Maximum number of children.
-    pub const CHILDREN_MAX: usize = (BLOCK_BYTES - DirectoryBlock::HEAD_BYTES) / 12;
+    pub const CHILDREN_MAX: usize = (BLOCK_BYTES - DirectoryBlock::HEAD_BYTES) / CHILD_BYTES;
 
     /// Index of the child below which an entry with this key is.
     pub fn child_of(&self, key: EntryKey) -> usize {
@@ -369,6 +388,11 @@ const LEAF: u8 = 1;
 const NODE: u8 = 2;
 const FREE: u8 = 3;
 
+/// Place of the numbers of the root in its head.
+const NUMBERS: Range<usize> = 8..16;
+/// Encoded size of a child of a node.
+const CHILD_BYTES: usize = 12;
+
 impl DirectoryBlock<'_> {
     /// Size of the fields before the entries or children.
     pub const HEAD_BYTES: usize = 16;
@@ -394,33 +418,36 @@ impl DirectoryBlock<'_> {
     ///
     /// # Panics
     /// The content is larger than a block.
-    pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
+    pub fn encode(&self) -> [u8; BLOCK_BYTES] {
         let numbers = (self.blocks, self.free);
         match &self.content {
             DirectoryContent::Leaf(entries) => {
-                encoded((LEAF, 0), entries.bytes().len(), numbers, |w| {
-                    w.bytes(entries.bytes());
-                })
+                encoded((LEAF, 0), entries.bytes().len(), numbers, &[entries.bytes()])
             }
             DirectoryContent::Node(DirectoryNode { level, children }) => {
-                encoded((NODE, *level), children.len(), numbers, |w| {
-                    for DirectoryNodeEntry { key, block } in children {
-                        w.u64(key.0);
-                        w.u32(*block);
-                    }
-                })
+                let mut w = Writer::with_capacity(children.len() * CHILD_BYTES);
+                for DirectoryNodeEntry { key, block } in children {
+                    w.u64(key.0);
+                    w.u32(*block);
+                }
+                encoded((NODE, *level), children.len(), numbers, &[&w.0])
             }
-            DirectoryContent::Free => encoded((FREE, 0), 0, numbers, |_| ()),
+            DirectoryContent::Free => encoded((FREE, 0), 0, numbers, &[]),
         }
     }
 
-    /// Encodes a leaf that is no root. `entries`: encoded entries from [`EntryList::with`] or
-    /// [`EntryList::without`], which need no further check.
-    ///
-    /// # Panics
-    /// The entries are larger than a leaf.
-    pub fn encode_leaf(entries: &[u8]) -> Box<[u8; BLOCK_BYTES]> {
-        encoded((LEAF, 0), entries.len(), (0, 0), |w| w.bytes(entries))
+    /// Encodes a leaf that is no root. `parts`: encoded entries that ascend and need no further
+    /// check. `None` if they are larger than a leaf.
+    pub fn encode_leaf(parts: &[&[u8]]) -> Option<[u8; BLOCK_BYTES]> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        (bytes <= Self::LEAF_BYTES).then(|| encoded((LEAF, 0), bytes, (0, 0), parts))
+    }
+
+    /// Sets the two numbers that only a root has: the number of blocks, and the first free block.
+    pub fn set_numbers(root: &mut [u8; BLOCK_BYTES], blocks: u32, free: u32) {
+        let numbers = [blocks.to_le_bytes(), free.to_le_bytes()];
+        let places = root.get_mut(NUMBERS).expect("the head is shorter than a block");
+        places.copy_from_slice(numbers.as_flattened());
     }
 }
 
@@ -430,18 +457,49 @@ fn encoded(
     (kind, level): (u8, u8),
     length: usize,
     (blocks, free): (u32, u32),
-    content: impl FnOnce(&mut Writer),
-) -> Box<[u8; BLOCK_BYTES]> {
-    let mut w = Writer(Vec::with_capacity(BLOCK_BYTES));
+    content: &[&[u8]],
+) -> [u8; BLOCK_BYTES] {
+    let length = u16::try_from(length).expect("a block has less than 64 KiB");
+    let mut block = [0; BLOCK_BYTES];
+    let (head, mut rest) = block.split_at_mut(DirectoryBlock::HEAD_BYTES);
+    let mut w = Writer::with_capacity(DirectoryBlock::HEAD_BYTES);
     w.u8(kind);
     w.u8(level);
-    w.u16(u16::try_from(length).expect("a block has less than 64 KiB"));
+    w.u16(length);
     w.u32(0);
     w.u32(blocks);
     w.u32(free);
-    content(&mut w);
-    w.pad_to(BLOCK_BYTES);
-    w.0.into_boxed_slice().try_into().expect("padded to a block")
+    head.copy_from_slice(&w.0);
+    for part in content {
+        let (place, after) = rest.split_at_mut(part.len());
+        place.copy_from_slice(part);
+        rest = after;
+    }
+    block
+}
+
+/// Head of a directory block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryHead {
+    /// As [`DirectoryBlock::blocks`].
+    pub blocks: u32,
+    /// As [`DirectoryBlock::free`].
+    pub free: u32,
+    /// True if the block is a leaf.
+    pub is_leaf: bool,
+}
+
+impl DirectoryHead {
+    /// Reads the head of a block. Does not check the content.
+    pub fn read(block: &[u8; BLOCK_BYTES]) -> Self {
+        let number = |at: usize| {
+            let bytes = block.get(at..).and_then(<[u8]>::first_chunk);
+            u32::from_le_bytes(*bytes.expect("the head is shorter than a block"))
+        };
+        let [kind, ..] = *block;
+        let [blocks, free] = [NUMBERS.start, NUMBERS.start + 4].map(number);
+        Self { blocks, free, is_leaf: kind == LEAF }
+    }
 }
 
 impl<'a> DirectoryBlock<'a> {

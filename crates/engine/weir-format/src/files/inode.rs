@@ -297,7 +297,7 @@ impl Inode {
     /// # Panics
     /// The area is larger than [`Area::BYTES`], or a field is larger than its documentation says.
     pub fn encode(&self) -> Box<[u8; ObjectSlot::BODY_BYTES]> {
-        let mut w = Writer::default();
+        let mut w = Writer::with_capacity(ObjectSlot::BODY_BYTES);
         w.u8(self.state.code());
         w.u48(self.created_txg.0);
         w.bytes(&[0; 7]);

@@ -15,8 +15,8 @@ mod xattrs;
 
 pub use acl::{Acl, AclEntry, AclTag};
 pub use directory::{
-    DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry, EntryKey,
-    EntryList, FileType, NAME_BYTES_MAX,
+    DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryHead, DirectoryNode,
+    DirectoryNodeEntry, EntryKey, EntryList, FileType, NAME_BYTES_MAX,
 };
 pub use inode::{Area, Inode, InodeState, TimeStamp, Xattr};
 pub use layout::{Layout, NameCase, UNICODE_VERSION};

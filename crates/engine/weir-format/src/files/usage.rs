@@ -93,6 +93,20 @@ impl OwnerId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageBlock(pub [Usage; Self::ENTRIES]);
 
+impl Usage {
+    fn read(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let (blocks, inodes) = (r.u64()?, r.u64()?);
+        Ok(Self { blocks, inodes, limits: Limits { blocks: r.u64()?, inodes: r.u64()? } })
+    }
+
+    fn write(&self, w: &mut Writer) {
+        let Self { blocks, inodes, limits } = *self;
+        for number in [blocks, inodes, limits.blocks, limits.inodes] {
+            w.u64(number);
+        }
+    }
+}
+
 impl UsageBlock {
     const ENTRY_BYTES: usize = 32;
     /// Number of entries in a block.
@@ -121,9 +135,7 @@ impl UsageBlock {
         let mut r = Reader::new(WHAT, block);
         let mut entries = [Usage::default(); Self::ENTRIES];
         for (place, entry) in (0..).zip(&mut entries) {
-            let (blocks, inodes) = (r.u64()?, r.u64()?);
-            *entry =
-                Usage { blocks, inodes, limits: Limits { blocks: r.u64()?, inodes: r.u64()? } };
+            *entry = Usage::read(&mut r)?;
             if OwnerId::of_place(place).is_none() && *entry != Usage::default() {
                 return Err(r.bad("unused", place));
             }
@@ -131,14 +143,31 @@ impl UsageBlock {
         Ok(Self(entries))
     }
 
+    /// Decodes one entry of an encoded block.
+    ///
+    /// # Panics
+    /// `place` is [`Self::ENTRIES`] or more.
+    pub fn entry(block: &[u8; BLOCK_BYTES], place: usize) -> Usage {
+        let bytes = block.get(place * Self::ENTRY_BYTES..).unwrap_or_default();
+        Usage::read(&mut Reader::new(WHAT, bytes)).expect("the place is in the block")
+    }
+
+    /// Replaces one entry of an encoded block.
+    ///
+    /// # Panics
+    /// As [`Self::entry`].
+    pub fn set_entry(block: &mut [u8; BLOCK_BYTES], place: usize, usage: &Usage) {
+        let mut w = Writer::with_capacity(Self::ENTRY_BYTES);
+        usage.write(&mut w);
+        let start = place * Self::ENTRY_BYTES;
+        let bytes = block.get_mut(start..start + Self::ENTRY_BYTES);
+        bytes.expect("the place is in the block").copy_from_slice(&w.0);
+    }
+
     /// Encodes the block.
     pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
-        let mut w = Writer::default();
-        for Usage { blocks, inodes, limits } in &self.0 {
-            for number in [*blocks, *inodes, limits.blocks, limits.inodes] {
-                w.u64(number);
-            }
-        }
+        let mut w = Writer::with_capacity(BLOCK_BYTES);
+        self.0.iter().for_each(|usage| usage.write(&mut w));
         w.0.into_boxed_slice().try_into().expect("entries fill a block")
     }
 

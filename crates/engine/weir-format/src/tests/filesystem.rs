@@ -5,9 +5,9 @@ use proptest::collection::{btree_map, vec};
 use super::*;
 use crate::bytes::Writer;
 use crate::files::{
-    Acl, AclEntry, AclTag, Area, DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode,
-    DirectoryNodeEntry, EntryKey, EntryList, FileType, Inode, InodeState, Limits, OwnerId,
-    OwnerKind, TimeStamp, Usage, UsageBlock, Xattr, XattrList,
+    Acl, AclEntry, AclTag, Area, DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryHead,
+    DirectoryNode, DirectoryNodeEntry, EntryKey, EntryList, FileType, Inode, InodeState, Limits,
+    OwnerId, OwnerKind, TimeStamp, Usage, UsageBlock, Xattr, XattrList,
 };
 
 const STATES: [InodeState; 4] =
@@ -194,8 +194,13 @@ proptest! {
             prop_assert_eq!(rest.with(&entry), &bytes[..]);
         }
         let content = DirectoryContent::Leaf(list);
-        let block = DirectoryBlock { blocks: 7, free: 3, content };
-        let encoded = block.encode();
+        let mut block = DirectoryBlock { blocks: 7, free: 3, content };
+        let mut encoded = block.encode();
+        prop_assert_eq!(DirectoryBlock::decode(&encoded).unwrap(), block.clone());
+        let head = DirectoryHead { blocks: 7, free: 3, is_leaf: true };
+        prop_assert_eq!(DirectoryHead::read(&encoded), head);
+        (block.blocks, block.free) = (9, 0);
+        DirectoryBlock::set_numbers(&mut encoded, 9, 0);
         prop_assert_eq!(DirectoryBlock::decode(&encoded).unwrap(), block);
     }
 
@@ -242,6 +247,9 @@ fn each_owner_has_one_place_in_the_usage() {
             let decoded = UsageBlock::decode(&content.encode()).unwrap();
             assert_eq!(decoded, content);
             assert!(decoded.owners(block).eq([(owner, usage)]));
+            let mut bytes = UsageBlock::empty().encode();
+            UsageBlock::set_entry(&mut bytes, entry, &usage);
+            assert_eq!((&bytes, UsageBlock::entry(&bytes, entry)), (&content.encode(), usage));
             assert!(places.insert((block, entry), owner).is_none());
         }
     }

@@ -12,9 +12,8 @@ mod tree;
 pub use check::{Checked, check};
 pub use folding::fold;
 pub use names::{NameHash, SearchName};
-pub use tree::{
-    BlockSource, Blocks, DirectoryError, DirectoryTree, Entry, Probe, TreeChanges, block_count,
-};
+pub(crate) use tree::probe_list;
+pub use tree::{BlockSource, Blocks, DirectoryError, DirectoryTree, Entry, Probe, TreeChanges};
 
 #[cfg(test)]
 mod tests;

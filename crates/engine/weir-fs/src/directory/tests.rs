@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_block::{Block, BlockMut};
 use weir_format::files::{DirectoryEntry, EntryKey, EntryList, FileType, NameCase};
 
 use super::*;
@@ -123,7 +124,7 @@ impl Model {
         self.store(changes);
         self.entries.remove(&key);
         let (is_there, changes) = self.run(|tree| tree.remove(key)).unwrap();
-        assert!(!is_there && changes == TreeChanges::default());
+        assert!(!is_there && changes.blocks.is_empty());
     }
 
     fn look_up(&mut self) {
@@ -134,7 +135,7 @@ impl Model {
         let (found, changes) = self.run(|tree| tree.find(&search)).unwrap();
         let found = found.unwrap();
         assert_eq!((found.key, found.inode.0, &*found.name), (key, inode, &name[..]));
-        assert_eq!(changes, TreeChanges::default());
+        assert!(changes.blocks.is_empty());
         let absent = self.search(b"~").with_hash(search.first_key());
         let (found, _) = self.run(|tree| tree.find(&absent)).unwrap();
         assert_eq!(found, None, "names have only letters");
@@ -169,7 +170,7 @@ impl Model {
         let search = self.search(&name);
         let other = self.search(b"~");
         let (is_done, changes) = self.run(|tree| tree.replace(&other, &entry)).unwrap();
-        assert!(!is_done && changes == TreeChanges::default(), "the key has another name");
+        assert!(!is_done && changes.blocks.is_empty(), "the key has another name");
         let (is_done, changes) = self.run(|tree| tree.replace(&search, &entry)).unwrap();
         assert!(is_done);
         self.store(changes);
@@ -341,7 +342,9 @@ fn damaged_blocks_are_errors() {
                 blocks.insert(number, other);
             } else {
                 let at = if rng.bool() { rng.usize(..40) } else { rng.usize(..BLOCK_BYTES) };
-                blocks.get_mut(&number).unwrap()[at] ^= 1 << rng.u8(..8);
+                let mut block = BlockMut::copy_of(&blocks[&number]);
+                block[at] ^= 1 << rng.u8(..8);
+                blocks.insert(number, block.freeze());
             }
         }
         noticed += usize::from(check(&blocks, |_| {}).is_err());
@@ -374,7 +377,7 @@ fn damaged_leaf_costs_only_its_entries() {
         model.insert(&name);
     }
     let leaf = *model.blocks.keys().last().unwrap();
-    model.blocks.insert(leaf, Box::new([0xff; BLOCK_BYTES]));
+    model.blocks.insert(leaf, Block::copy_of(&[0xff; BLOCK_BYTES]));
     let (mut lost, mut removed) = (0, 0);
     for (key, (_, name)) in model.entries.clone() {
         let search = model.search(&name);

@@ -13,16 +13,17 @@
 use std::collections::BTreeMap;
 
 use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_block::{Block, BlockMut};
 use weir_format::FormatError;
 use weir_format::files::{
-    DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryNode, DirectoryNodeEntry, EntryKey,
-    EntryList, FileType,
+    DirectoryBlock, DirectoryContent, DirectoryEntry, DirectoryHead, DirectoryNode,
+    DirectoryNodeEntry, EntryKey, EntryList, FileType,
 };
 
 use super::names::SearchName;
 
 /// Blocks of a directory by number.
-pub type Blocks = BTreeMap<u32, Box<[u8; BLOCK_BYTES]>>;
+pub type Blocks = BTreeMap<u32, Block>;
 
 /// Blocks of a directory that are in memory.
 pub trait BlockSource {
@@ -96,12 +97,33 @@ pub enum Probe {
 }
 
 /// Result of an operation that changes a directory.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct TreeChanges {
     /// New content of blocks.
     pub blocks: Blocks,
     /// True if all blocks but the root are unused now, so that the caller can punch them out.
     pub is_one_block: bool,
+    /// Number of blocks of the directory; 0 if nothing changed.
+    pub count: u32,
+}
+
+/// Searches all entries that have the hash of a name, as [`DirectoryTree::probe`].
+pub(crate) fn probe_list(
+    list: &EntryList<'_>,
+    name: &SearchName<'_>,
+) -> Result<Probe, DirectoryError> {
+    let first = name.first_key();
+    let mut free = Some(first);
+    let entries = list.from(list.index_of(first));
+    for entry in entries.take_while(|entry| entry.key.has_hash_of(first)) {
+        if name.is_equal(entry.name) {
+            return Ok(Probe::Found(Entry::from(entry)));
+        }
+        if free == Some(entry.key) {
+            free = entry.key.next_of_hash();
+        }
+    }
+    free.map(Probe::Free).ok_or(DirectoryError::Full)
 }
 
 /// A leaf or node is small if its content takes less than a block divided by this number. Small
@@ -134,16 +156,6 @@ pub struct DirectoryTree<'s, S> {
     pub(super) head: (u32, u32),
 }
 
-/// Number of blocks of a directory with this root block.
-///
-/// # Errors
-/// The block is damaged.
-pub fn block_count(root: &[u8; BLOCK_BYTES]) -> Result<u32, DirectoryError> {
-    let decoded = DirectoryBlock::decode(root);
-    let decoded = decoded.map_err(|source| DirectoryError::Block { block: 0, source })?;
-    Ok(decoded.blocks)
-}
-
 impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     /// Opens the tree of a directory.
     ///
@@ -151,7 +163,8 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     /// `Missing` and the errors of a damaged root.
     pub fn open(source: &'s S) -> Result<Self, DirectoryError> {
         let mut tree = Self { source, changed: Blocks::new(), head: (1, 0) };
-        let DirectoryBlock { blocks, free, .. } = tree.decode(0)?;
+        // The operation decodes the content of the root.
+        let DirectoryHead { blocks, free, .. } = DirectoryHead::read(tree.block(0)?);
         if blocks == 0 || free >= blocks {
             return Err(DirectoryError::Tree { block: 0, what: "the count of blocks is wrong" });
         }
@@ -171,16 +184,20 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         if self.changed.is_empty() {
             return TreeChanges::default();
         }
-        let root = self.decode(0).expect("an operation reads the root first");
-        let is_one_block = matches!(root.content, DirectoryContent::Leaf(_)) && self.head.0 > 1;
+        let root = self.block(0).expect("an operation reads the root first");
+        let head = DirectoryHead::read(root);
+        let is_one_block = head.is_leaf && self.head.0 > 1;
         let (blocks, free) = if is_one_block { (1, 0) } else { self.head };
-        let is_changed = (root.blocks, root.free) != (blocks, free);
-        let root = is_changed.then(|| DirectoryBlock { blocks, free, ..root }.encode());
+        let root = ((head.blocks, head.free) != (blocks, free)).then(|| {
+            let mut root = BlockMut::copy_of(root);
+            DirectoryBlock::set_numbers(&mut root, blocks, free);
+            root.freeze()
+        });
         if is_one_block {
             self.changed.clear();
         }
         self.changed.extend(root.map(|root| (0, root)));
-        TreeChanges { blocks: self.changed, is_one_block }
+        TreeChanges { blocks: self.changed, is_one_block, count: blocks }
     }
 
     /// Finds the entry with a name.
@@ -248,22 +265,41 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         search: &SearchName<'_>,
         (inode, file_type, name): (ObjectId, FileType, &[u8]),
     ) -> Result<EntryKey, DirectoryError> {
-        let Probe::Free(key) = self.probe(search)? else {
+        let first = search.first_key();
+        let (path, list) = self.descend(first)?;
+        if path.bounds.1.is_some_and(|end| end.has_hash_of(first)) {
+            // A later leaf has entries with the hash of the name, too.
+            let Probe::Free(key) = self.probe(search)? else { return Err(DirectoryError::Exists) };
+            self.insert_at(&DirectoryEntry { key, inode, file_type, name })?;
+            return Ok(key);
+        }
+        let Probe::Free(key) = probe_list(&list, search)? else {
             return Err(DirectoryError::Exists);
         };
-        self.insert_at(&DirectoryEntry { key, inode, file_type, name })?;
+        let entry = DirectoryEntry { key, inode, file_type, name }.encode();
+        let [before, after] = list.around(key);
+        let parts = [before, &entry, after];
+        match DirectoryBlock::encode_leaf(&parts) {
+            Some(block) => self.put_block(path.leaf, &block),
+            None => self.split_leaf(path, &parts.concat())?,
+        }
         Ok(key)
     }
 
     /// Adds an entry whose key is free.
     fn insert_at(&mut self, entry: &DirectoryEntry<'_>) -> Result<(), DirectoryError> {
-        let (mut path, list) = self.descend(entry.key)?;
+        let (path, list) = self.descend(entry.key)?;
         let bytes = list.with(entry);
-        if bytes.len() <= DirectoryBlock::LEAF_BYTES {
-            self.changed.insert(path.leaf, DirectoryBlock::encode_leaf(&bytes));
+        if let Some(block) = DirectoryBlock::encode_leaf(&[&bytes]) {
+            self.put_block(path.leaf, &block);
             return Ok(());
         }
-        let list = EntryList::parse(&bytes).expect("valid entries");
+        self.split_leaf(path, &bytes)
+    }
+
+    /// Replaces a leaf by two leaves with these encoded entries.
+    fn split_leaf(&mut self, mut path: Path, entries: &[u8]) -> Result<(), DirectoryError> {
+        let list = EntryList::parse(entries).expect("valid entries");
         let middle = list.middle();
         let (left, right) = list.split(middle);
         let [left, right] = [left, right].map(|part| EntryList::parse(part).expect("valid"));
@@ -292,9 +328,9 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
             self.insert_at(entry)?;
             return Ok(true);
         }
-        let bytes = list.without(entry.key);
-        let bytes = EntryList::parse(&bytes).expect("valid entries").with(entry);
-        self.changed.insert(path.leaf, DirectoryBlock::encode_leaf(&bytes));
+        let [before, after] = list.around(entry.key);
+        let block = DirectoryBlock::encode_leaf(&[before, &entry.encode(), after]);
+        self.put_block(path.leaf, &block.expect("the entry keeps its length"));
         Ok(true)
     }
 
@@ -307,13 +343,15 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         if list.find(key).is_none() {
             return Ok(false);
         }
-        let bytes = list.without(key);
-        self.changed.insert(path.leaf, DirectoryBlock::encode_leaf(&bytes));
+        let rest = list.around(key);
+        let bytes = rest.map(<[u8]>::len).iter().sum();
+        let block = DirectoryBlock::encode_leaf(&rest).expect("a leaf without one of its entries");
+        self.put_block(path.leaf, &block);
         let Some(parent) = path.nodes.pop() else { return Ok(true) };
-        if bytes.is_empty() {
+        if bytes == 0 {
             self.free(path.leaf);
             self.drop_child(&mut path.nodes, parent)?;
-        } else if is_small_leaf(bytes.len()) {
+        } else if is_small_leaf(bytes) {
             self.merge(&mut path.nodes, parent)?;
         }
         self.lower_root()?;
@@ -340,16 +378,24 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         Ok(())
     }
 
-    pub(super) fn decode(&self, number: u32) -> Result<DirectoryBlock<'_>, DirectoryError> {
+    /// Block with the changes of the operation.
+    fn block(&self, number: u32) -> Result<&[u8; BLOCK_BYTES], DirectoryError> {
         let changed = self.changed.get(&number).map(|block| &**block);
         let block = changed.or_else(|| self.source.block(number));
-        let block = block.ok_or(DirectoryError::Missing(number))?;
-        let decoded = DirectoryBlock::decode(block);
+        block.ok_or(DirectoryError::Missing(number))
+    }
+
+    pub(super) fn decode(&self, number: u32) -> Result<DirectoryBlock<'_>, DirectoryError> {
+        let decoded = DirectoryBlock::decode(self.block(number)?);
         decoded.map_err(|source| DirectoryError::Block { block: number, source })
     }
 
     fn put(&mut self, number: u32, content: DirectoryContent<'_>) {
-        self.changed.insert(number, encoded(content));
+        self.put_block(number, &encoded(content));
+    }
+
+    fn put_block(&mut self, number: u32, block: &[u8; BLOCK_BYTES]) {
+        self.changed.insert(number, Block::copy_of(block));
     }
 
     /// Reads a block at a place in the tree. `level` is `None` for the root.
@@ -435,7 +481,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     fn free(&mut self, number: u32) {
         let block =
             DirectoryBlock { blocks: 0, free: self.head.1, content: DirectoryContent::Free };
-        self.changed.insert(number, block.encode());
+        self.put_block(number, &block.encode());
         self.head.1 = number;
     }
 
@@ -519,7 +565,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
                 _ => None,
             };
             if let Some(block) = merged {
-                self.changed.insert(into, block);
+                self.put_block(into, &block);
                 self.free(from);
                 return self.drop_child(nodes, Step { child: right, ..step });
             }
@@ -540,14 +586,14 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
                 Err(missing @ DirectoryError::Missing(_)) => return Err(missing),
                 _ => return Ok(()),
             };
-            self.changed.insert(0, root);
+            self.put_block(0, &root);
             self.free(only.block);
         }
     }
 }
 
 /// Block with this content, without the numbers that only a root or a free block has.
-fn encoded(content: DirectoryContent<'_>) -> Box<[u8; BLOCK_BYTES]> {
+fn encoded(content: DirectoryContent<'_>) -> [u8; BLOCK_BYTES] {
     DirectoryBlock { blocks: 0, free: 0, content }.encode()
 }
 
@@ -569,10 +615,7 @@ fn is_small_leaf(bytes: usize) -> bool {
 
 /// Block with the content of two neighbours; `None` if one of them is not small, or if their levels
 /// or the order of their keys do not match.
-fn merged(
-    left: DirectoryContent<'_>,
-    right: DirectoryContent<'_>,
-) -> Option<Box<[u8; BLOCK_BYTES]>> {
+fn merged(left: DirectoryContent<'_>, right: DirectoryContent<'_>) -> Option<[u8; BLOCK_BYTES]> {
     if !is_small(&left) || !is_small(&right) {
         return None;
     }

@@ -6,15 +6,13 @@
 //! Invariant: the inode's number of entries is the number of entries in the list or tree.
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
-use weir_block::Block;
 use weir_format::TreeRoot;
 use weir_format::files::{
     Area, DirectoryEntry, EntryKey, EntryList, FileType, Inode, NAME_BYTES_MAX, NamedEntry,
 };
 
 use crate::directory::{
-    Blocks, DirectoryError, DirectoryTree, Entry, NameHash, Probe, SearchName, TreeChanges,
-    block_count,
+    Blocks, DirectoryError, DirectoryTree, Entry, NameHash, Probe, TreeChanges, probe_list,
 };
 use crate::draft::node::Draft;
 use crate::draft::reads::Reads;
@@ -56,8 +54,9 @@ impl Directory<'_> {
         let list = self.inline(inode)?;
         let name = self.hash.search(name).ok_or(FsError::NotUnicode)?;
         match list {
-            Some(list) => probe_list(&list, &name)
-                .ok_or(FsError::Full("the directory has no space for this name")),
+            Some(list) => {
+                probe_list(&list, &name).map_err(|error| FsError::of_directory(self.number, error))
+            }
             None => {
                 let found = self.on_tree(blocks, |tree| tree.probe(&name)).await;
                 found.map(|(found, _)| found)
@@ -115,26 +114,11 @@ impl Directory<'_> {
                 let what = format!("block {missing} of the directory is missing");
                 return Err(FsError::damaged(self.number, what));
             };
-            if blocks.insert(missing, Box::new(**block)).is_some() {
+            if blocks.insert(missing, block.clone()).is_some() {
                 return Err(FsError::damaged(self.number, "a block is missing twice"));
             }
         }
     }
-}
-
-fn probe_list(list: &EntryList<'_>, name: &SearchName<'_>) -> Option<Probe> {
-    let first = name.first_key();
-    let mut free = Some(first);
-    let entries = list.from(list.index_of(first));
-    for entry in entries.take_while(|entry| entry.key.has_hash_of(first)) {
-        if name.is_equal(entry.name) {
-            return Some(Probe::Found(Entry::from(entry)));
-        }
-        if free == Some(entry.key) {
-            free = entry.key.next_of_hash();
-        }
-    }
-    free.map(Probe::Free)
 }
 
 /// Change of the entries of a directory.
@@ -253,23 +237,23 @@ impl Draft<'_> {
             }
         };
         self.count_entries(directory, added).await?;
-        self.write_tree(directory, changes, &blocks).await
+        self.write_tree(directory, changes).await
     }
 
-    /// Writes the changed blocks of a directory's tree. `read`: blocks that the operation read.
+    /// Writes the changed blocks of a directory's tree.
     pub(crate) async fn write_tree(
         &mut self,
         directory: ObjectId,
         changes: TreeChanges,
-        read: &Blocks,
     ) -> Result<(), FsError> {
-        for (number, block) in &changes.blocks {
-            self.set_record(directory, u64::from(*number), vec![Block::copy_of(block)]).await?;
+        let TreeChanges { blocks, is_one_block, count } = changes;
+        for (number, block) in blocks {
+            self.set_record(directory, u64::from(number), vec![block]).await?;
         }
-        if changes.is_one_block {
+        if is_one_block {
             self.punch_records(directory, 1..TreeRoot::BLOCKS_MAX).await?;
         }
-        self.set_tree_size(directory, &changes.blocks, read).await
+        self.set_tree_size(directory, count).await
     }
 
     /// Blocks of a directory's tree that this draft changed.
@@ -277,7 +261,7 @@ impl Draft<'_> {
         let changed = self.node(directory).await?.changed_contents();
         let numbered = changed.filter_map(|(number, content)| {
             let (number, block) = (u32::try_from(number).ok()?, content.first()?);
-            Some((number, Box::new(**block)))
+            Some((number, block.clone()))
         });
         Ok(numbered.collect())
     }
@@ -292,15 +276,9 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Sets the size of a directory with a tree. A directory without entries needs no tree.
-    async fn set_tree_size(
-        &mut self,
-        directory: ObjectId,
-        changed: &Blocks,
-        read: &Blocks,
-    ) -> Result<(), FsError> {
-        let root = changed.get(&0).or_else(|| read.get(&0)).expect("an operation reads the root");
-        let count = block_count(root).map_err(|error| FsError::of_directory(directory, error))?;
+    /// Sets the size of a directory with a tree of `count` blocks. A directory without entries
+    /// needs no tree.
+    async fn set_tree_size(&mut self, directory: ObjectId, count: u32) -> Result<(), FsError> {
         let inode = &mut self.node(directory).await?.inode;
         inode.area.entries = None;
         if inode.device_or_entries == 0 {

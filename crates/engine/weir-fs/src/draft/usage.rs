@@ -4,8 +4,8 @@
 //! - the usage of an owner changes in the same txg as the inodes of the owner, and is exact;
 //! - only a change that increases the usage of an owner fails at a limit.
 
-use weir_base::{BLOCK_BYTES, RecordSize};
-use weir_block::Block;
+use weir_base::RecordSize;
+use weir_block::BlockMut;
 use weir_format::files::{Limits, OwnerId, Usage, UsageBlock};
 use weir_pool::PlantedBug;
 
@@ -15,20 +15,15 @@ use crate::draft::reads::Reads;
 use crate::error::FsError;
 use crate::layout::USAGE;
 
-/// Decodes a block of the usage; `None` is a hole.
-fn decode(read: Option<&[Block]>) -> Result<UsageBlock, FsError> {
-    match read {
+/// Reads a block of the usage; a hole is a block without usage.
+pub(crate) async fn read_usage(reads: Reads<'_>, block: u64) -> Result<UsageBlock, FsError> {
+    let read = reads.record(USAGE, RecordSize::BLOCK, block).await?;
+    match read.as_deref() {
         Some([block]) => {
             UsageBlock::decode(block).map_err(|error| FsError::of_inode(USAGE, &error))
         }
         _ => Ok(UsageBlock::empty()),
     }
-}
-
-/// Reads a block of the usage.
-pub(crate) async fn read_usage(reads: Reads<'_>, block: u64) -> Result<UsageBlock, FsError> {
-    let read = reads.record(USAGE, RecordSize::BLOCK, block).await?;
-    decode(read.as_deref())
 }
 
 /// Usage after a change.
@@ -109,12 +104,14 @@ impl Draft<'_> {
         owner: OwnerId,
         change: impl FnOnce(Usage) -> Result<Usage, FsError>,
     ) -> Result<(), FsError> {
-        let (block, entry) = owner.block();
+        let (block, place) = owner.block();
         let read = self.record(USAGE, block).await?;
-        let mut content = decode(read.as_deref())?;
-        let place = content.0.get_mut(entry).expect("a place in the block");
-        *place = change(*place)?;
-        let bytes: Box<[u8; BLOCK_BYTES]> = content.encode();
-        self.set_record(USAGE, block, vec![Block::copy_of(&bytes)]).await
+        let mut bytes = match read.as_deref() {
+            Some([block]) => BlockMut::copy_of(block),
+            _ => BlockMut::zeroed(),
+        };
+        let usage = change(UsageBlock::entry(&bytes, place))?;
+        UsageBlock::set_entry(&mut bytes, place, &usage);
+        self.set_record(USAGE, block, vec![bytes.freeze()]).await
     }
 }

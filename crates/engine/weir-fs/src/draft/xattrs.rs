@@ -298,7 +298,7 @@ impl Draft<'_> {
             let list = list.map_err(|error| FsError::of_inode(number, &error))?;
             let blocks = Blocks::new();
             let changes = DirectoryTree::create(&blocks, &list).into_changes();
-            self.write_tree(number, changes, &blocks).await?;
+            self.write_tree(number, changes).await?;
         }
         let fits = self.area_fits(number).await?;
         if fits { Ok(()) } else { Err(FsError::Full("the inode has no space for this ACL")) }

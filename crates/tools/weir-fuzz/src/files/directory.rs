@@ -6,6 +6,7 @@
 //! tree that passes the check also passes it after the operations.
 
 use weir_base::ObjectId;
+use weir_block::Block;
 use weir_format::files::{DirectoryBlock, DirectoryEntry, EntryKey, EntryList, FileType, NameCase};
 use weir_fs::directory::{
     BlockSource, Blocks, DirectoryError, DirectoryTree, Entry, NameHash, check,
@@ -20,11 +21,11 @@ const PART_BYTES: usize = 256;
 pub fn run(data: &[u8]) {
     let mut blocks = Blocks::new();
     for (number, part) in (0..).zip(data.chunks(PART_BYTES)) {
-        let block = Box::new(padded(part));
+        let block = padded(part);
         if let Ok(decoded) = DirectoryBlock::decode(&block) {
             assert_eq!(decoded.encode(), block);
         }
-        blocks.insert(number, block);
+        blocks.insert(number, Block::copy_of(&block));
     }
     let is_valid = check(&blocks, |_| {}).is_ok();
     for case in [NameCase::Sensitive, NameCase::Insensitive] {
