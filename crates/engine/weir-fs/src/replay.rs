@@ -55,5 +55,5 @@ async fn replay(target: ReplayTarget<'_>, record: LoggedObjectRecord<'_>) -> Res
     draft.apply(object, &record).await?;
     let usage = draft.usage_changes();
     draft.update_usage(&usage, false).await?;
-    Ok(target.change(draft.changes()).await?)
+    Ok(target.change(draft.take_changes()).await?)
 }

@@ -121,10 +121,15 @@ struct Queue {
 }
 
 impl Queue {
+    /// True if the queue does not accept changes of `txg`, because its commit makes them durable.
+    fn skips(&self, txg: Txg) -> bool {
+        self.skip.is_some_and(|skip| skip.txg == txg)
+    }
+
     /// Adds a change, unless the queue skips the txg of the change. Returns the memory that the
     /// queue gained, in bytes.
     fn push(&mut self, change: QueuedObjectRecord) -> u64 {
-        if self.skip.is_some_and(|skip| skip.txg == change.txg) {
+        if self.skips(change.txg) {
             return 0;
         }
         let bytes = change.record.queued_bytes();
@@ -193,6 +198,9 @@ pub(crate) struct ObjectLog {
     ended: BTreeMap<ObjectId, Ended>,
     /// Syncs in progress, each with the LSN of the last change that it makes durable.
     waiting: Vec<(SyncOf, Lsn)>,
+    /// Newest txg that a queue of an object skips; `None` if no such queue skips any. So a sync
+    /// usually need not look at all queues that the closure rule names.
+    skips: Option<Txg>,
 }
 
 impl ObjectLog {
@@ -205,6 +213,18 @@ impl ObjectLog {
             named: BTreeMap::new(),
             ended: BTreeMap::new(),
             waiting: Vec::new(),
+            skips: None,
+        }
+    }
+
+    /// True if [`Self::push`] queues this change. The log needs no blocks of other changes.
+    pub(crate) fn accepts(&self, record: &ObjectRecord, txg: Txg) -> bool {
+        match record.order {
+            LogOrder::Object => {
+                let queue = self.objects.get(&record.object);
+                !self.is_ended(record.object) && !queue.is_some_and(|queue| queue.skips(txg))
+            }
+            LogOrder::Namespace { .. } => true,
         }
     }
 
@@ -226,6 +246,7 @@ impl ObjectLog {
                 self.bytes.add(queue.push(change));
                 if queue.bytes > OBJECT_QUEUED_BYTES_MAX {
                     self.bytes.sub(queue.skip(txg));
+                    self.skips = Some(txg);
                 }
             }
             LogOrder::Namespace { names, ends } => {
@@ -292,6 +313,7 @@ impl ObjectLog {
                 break;
             }
             self.bytes.sub(queue.skip(txg));
+            self.skips = Some(txg);
         }
         // The total no longer includes the dropped queues, so the bound may be larger now.
         let fits = self.bytes.fits(OBJECTS_QUEUED_BYTES_MAX);
@@ -309,6 +331,7 @@ impl ObjectLog {
         self.objects.clear();
         self.named.clear();
         self.ended.clear();
+        self.skips = None;
     }
 
     /// Removes the changes that the commit of `txg` made durable: all up to `lsn`. Queues that
@@ -318,13 +341,14 @@ impl ObjectLog {
             self.bytes.sub(queue.pop_until(lsn));
             queue.skip = queue.skip.filter(|skip| skip.txg > txg);
         }
+        self.skips = self.skips.filter(|skips| *skips > txg);
+        self.objects.retain(|_, queue| !queue.is_idle());
         self.remove_durable(lsn);
     }
 
-    /// Removes empty queues, and the entries of `named` and `ended` whose namespace changes are
-    /// durable: all up to `lsn`.
+    /// Removes the entries of `named` and `ended` whose namespace changes are durable: all up to
+    /// `lsn`.
     fn remove_durable(&mut self, lsn: Lsn) {
-        self.objects.retain(|_, queue| !queue.is_idle());
         self.named.retain(|_, named| *named > lsn);
         self.ended.retain(|_, ended| ended.lsn > lsn);
     }
@@ -354,17 +378,23 @@ impl ObjectLog {
         ended.map_or(target, |ended| target.max(ended))
     }
 
-    /// Computes the closure rule: returns the objects whose changes a sync must log together with
-    /// the changes of the namespace. No other function computes this rule.
-    fn closure(&self, of: SyncOf, bug: PlantedBug) -> Vec<ObjectId> {
-        let mut objects: Vec<ObjectId> = match of {
-            SyncOf::All => return self.objects.keys().copied().collect(),
-            SyncOf::Namespace => Vec::new(),
-            SyncOf::Object(object) => vec![object],
-        };
-        if bug != PlantedBug::NamedNotLogged {
+    /// Computes the closure rule: returns the objects whose changes these syncs must log together
+    /// with the changes of the namespace, in ascending order. No other function computes this rule.
+    fn closure(&self, syncs: &[SyncOf], bug: PlantedBug) -> Vec<ObjectId> {
+        if syncs.contains(&SyncOf::All) {
+            return self.objects.keys().copied().collect();
+        }
+        let mut objects = Vec::new();
+        for of in syncs {
+            if let SyncOf::Object(object) = of {
+                objects.push(*object);
+            }
+        }
+        if bug != PlantedBug::NamedNotLogged && !syncs.is_empty() {
             objects.extend(self.named.keys());
         }
+        objects.sort_unstable();
+        objects.dedup();
         objects
     }
 
@@ -377,7 +407,9 @@ impl ObjectLog {
             // No namespace change needs the log, so no object must be logged together with one.
             (FlushStep::Done, SyncOf::Namespace) => Vec::new(),
             (FlushStep::Done, SyncOf::Object(object)) => vec![object],
-            _ => self.closure(of, bug),
+            // No queue needs a commit, so none changes the step.
+            (FlushStep::Log, _) if self.skips.is_none() => Vec::new(),
+            _ => self.closure(&[of], bug),
         };
         let queues = objects.iter().filter_map(|object| self.objects.get(object));
         let steps = queues.map(|queue| queue.next_step(until));
@@ -393,15 +425,14 @@ impl ObjectLog {
     /// bytes. Copies at least one change if a sync needs the log, even if it exceeds `room`.
     pub(crate) fn take(&self, room: &mut usize, bug: PlantedBug) -> TakenObjects {
         let mut limit = None;
-        let mut objects = Vec::new();
+        let mut syncs = Vec::new();
         for (of, target) in &self.waiting {
             if matches!(self.next_step(*of, *target, bug), FlushStep::Log) {
                 limit = limit.max(Some(self.namespace_target(*of, *target, bug)));
-                objects.extend(self.closure(*of, bug));
+                syncs.push(*of);
             }
         }
-        objects.sort_unstable();
-        objects.dedup();
+        let objects = self.closure(&syncs, bug);
         let queues = objects.iter().filter_map(|object| self.objects.get(object));
         let limit = limit.unwrap_or_default();
         let records = merged(queues.chain([&self.namespace]), limit, room);
@@ -431,8 +462,10 @@ impl ObjectLog {
     pub(crate) fn set_durable(&mut self, taken: &TakenObjects) {
         let Some(last) = taken.records.last() else { return };
         for object in &taken.objects {
-            if let Some(queue) = self.objects.get_mut(object) {
-                self.bytes.sub(queue.pop_until(last.lsn));
+            let Some(queue) = self.objects.get_mut(object) else { continue };
+            self.bytes.sub(queue.pop_until(last.lsn));
+            if queue.is_idle() {
+                self.objects.remove(object);
             }
         }
         self.bytes.sub(self.namespace.pop_until(last.lsn));

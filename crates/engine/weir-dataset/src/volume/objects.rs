@@ -55,8 +55,9 @@ pub enum ObjectInMemory {
 pub(crate) enum By {
     /// A client, without a log record. A sync waits for the commit of the txg.
     Client,
-    /// A client, with this log record. A sync writes the record to the intent log.
-    Logged(ObjectRecord),
+    /// A client, with this log record. A sync writes the record to the intent log. The new content
+    /// of these blocks of the record's object follows the blocks of the record.
+    Logged(ObjectRecord, Range<u64>),
     /// A record of the intent log, during an import. The import commits before a client syncs
     /// anything.
     Replay,
@@ -66,10 +67,10 @@ pub(crate) enum By {
 
 impl By {
     /// A client, with this log record.
-    fn logged(record: ObjectRecord) -> Self {
+    fn logged(record: ObjectRecord, blocks: Range<u64>) -> Self {
         assert!(record.kind >= OBJECT_TYPE_MIN, "lower types belong to volumes");
         assert!((1..OBJECTS_MAX).contains(&record.object.0), "slots have numbers of objects");
-        Self::Logged(record)
+        Self::Logged(record, blocks)
     }
 }
 
@@ -108,24 +109,29 @@ impl Volume {
         changes: Vec<ObjectChange>,
         record: ObjectRecord,
     ) -> Result<(), DatasetError> {
-        self.apply_changes(changes, By::logged(record)).await
+        self.apply_changes(changes, By::logged(record, 0..0)).await
     }
 
     /// As [`Self::change_logged_objects`], but does not wait while too much data is dirty: returns
-    /// the record then, and the caller repeats the call after [`Self::wait_for_room`].
+    /// the record then, and does not take `changes`. The caller repeats the call after
+    /// [`Self::wait_for_room`].
+    ///
+    /// `blocks`: blocks of the record's object whose new content follows the record. The log takes
+    /// them from `changes`, and shares their memory with the dirty data.
     ///
     /// # Errors
     /// As [`Self::change_objects`].
     #[boxed(?Send)]
     pub async fn try_change_logged_objects(
         &self,
-        mut changes: Vec<ObjectChange>,
+        changes: &mut Vec<ObjectChange>,
         record: ObjectRecord,
+        blocks: Range<u64>,
     ) -> Result<Option<ObjectRecord>, DatasetError> {
-        let mut by = By::logged(record);
-        let is_done = self.try_apply(&mut changes, &mut by, &mut 0).await?;
+        let mut by = By::logged(record, blocks);
+        let is_done = self.try_apply(changes, &mut by, &mut 0).await?;
         Ok(
-            if let By::Logged(record) = by
+            if let By::Logged(record, _) = by
                 && !is_done
             {
                 Some(record)
@@ -216,15 +222,23 @@ impl Volume {
         let admitted = match by {
             // The calls of the clients reserved the space before the crash.
             By::Replay => Ok(Some(added.cost)),
-            By::Logged(record) if record.frees => self.admit_freeing(&state, added),
-            By::Client | By::Logged(_) | By::Stream(..) => self.admit_objects(&state, added),
+            By::Logged(record, _) if record.frees => self.admit_freeing(&state, added),
+            By::Client | By::Logged(..) | By::Stream(..) => self.admit_objects(&state, added),
         };
+        let txg = self.core.open_txg();
+        let is_logged = !state.object.log.skips(txg);
         let Some(set) = &mut state.objects else { return Err(self.no_objects(&state)) };
         let Ok(Some(charge)) = admitted else {
             // Drop the blocks that were read for this refused call, so that they do not accumulate.
             set.drop_unused_blocks();
             return admitted.map(|_| Tried::Full);
         };
+        if let By::Logged(record, blocks) = by
+            && is_logged
+            && set.log.accepts(record, txg)
+        {
+            record.blocks.extend(new_blocks(changes, record.object, blocks));
+        }
         self.add_objects(set, std::mem::take(changes), charge);
         state.cloning_bytes += added.referenced_bytes;
         self.queue_change(&mut state, std::mem::replace(by, By::Client));
@@ -235,7 +249,7 @@ impl Volume {
     /// datasets.
     fn check_by(&self, state: &State, by: &By) -> Result<(), DatasetError> {
         match by {
-            By::Client | By::Logged(_) => self.check_change(state, 0, 0),
+            By::Client | By::Logged(..) => self.check_change(state, 0, 0),
             By::Replay | By::Stream(..) => self.check(state, 0, 0),
         }
     }
@@ -258,7 +272,7 @@ impl Volume {
         let lsn = state.object.log.acked();
         let set = state.objects.as_mut().expect("the caller changed objects");
         match by {
-            By::Logged(record) if fits_batch(&record) => {
+            By::Logged(record, _) if fits_batch(&record) => {
                 if !set.log.push((lsn, txg), record, bug) {
                     tracing::debug!(dataset = self.id.0, "namespace log queue dropped");
                     state.object.log.skip_until(txg);
@@ -266,7 +280,7 @@ impl Volume {
                 }
             }
             By::Replay => {}
-            By::Client | By::Logged(_) | By::Stream(..) => state.object.log.skip_until(txg),
+            By::Client | By::Logged(..) | By::Stream(..) => state.object.log.skip_until(txg),
         }
     }
 
@@ -531,6 +545,23 @@ impl Volume {
         });
         self.noted_object(object, 0..0, read.await).await
     }
+}
+
+/// New content of a range of blocks of an object, in ascending order.
+fn new_blocks(changes: &[ObjectChange], of: ObjectId, range: &Range<u64>) -> Vec<Block> {
+    let mut found = Vec::with_capacity((range.end - range.start) as usize);
+    for change in changes {
+        if let ObjectChange::Write { object, size, record, blocks } = change
+            && *object == of
+        {
+            let start = size.first_block(*record);
+            let first = range.start.saturating_sub(start) as usize;
+            let last = range.end.saturating_sub(start).min(blocks.len() as u64) as usize;
+            found.extend_from_slice(blocks.get(first..last).unwrap_or_default());
+        }
+    }
+    assert_eq!(found.len() as u64, range.end - range.start, "the changes write all logged blocks");
+    found
 }
 
 fn has_slot(set: &ObjectSet, change: &ObjectChange) -> bool {

@@ -342,10 +342,10 @@ impl<'a> Draft<'a> {
         changed.map(|(number, node)| (number, (!node.is_freed).then_some((node.size, node.inode))))
     }
 
-    /// The changes for the engine.
-    pub(crate) fn changes(&self) -> Vec<ObjectChange> {
+    /// Takes the changes for the engine out of the draft. The inodes stay in the draft.
+    pub(crate) fn take_changes(&mut self) -> Vec<ObjectChange> {
         let mut changes = Vec::new();
-        for (number, node) in &self.nodes {
+        for (number, node) in &mut self.nodes {
             let (object, size) = (*number, node.size);
             if node.is_freed {
                 if node.base != Base::New {
@@ -362,9 +362,9 @@ impl<'a> Draft<'a> {
             }
             let holes = node.holes.iter().cloned();
             changes.extend(holes.map(|records| ObjectChange::Zero { object, size, records }));
-            changes.extend(node.records.iter().map(|(record, content)| match content {
+            changes.extend(node.records.iter_mut().map(|(record, content)| match content {
                 Some(blocks) => {
-                    let (record, blocks) = (*record, blocks.clone());
+                    let (record, blocks) = (*record, std::mem::take(blocks));
                     ObjectChange::Write { object, size, record, blocks }
                 }
                 None => ObjectChange::Zero { object, size, records: *record..*record + 1 },
@@ -373,18 +373,23 @@ impl<'a> Draft<'a> {
         changes
     }
 
-    /// Blocks of a range of a file that are in changed records with data, in their order.
-    pub(crate) fn changed_blocks(&self, number: ObjectId, range: Range<u64>) -> Vec<Block> {
-        let mut blocks = Vec::new();
-        let Some(node) = self.nodes.get(&number) else { return blocks };
-        for (record, content) in node.records.range(node.size.touched(&range)) {
-            let start = node.size.first_block(*record);
-            let (first, last) = (range.start.saturating_sub(start), range.end - start);
-            let content = content.as_deref().unwrap_or_default();
-            let part = content.get(first as usize..content.len().min(last as usize));
-            blocks.extend_from_slice(part.unwrap_or_default());
+    /// Puts changes that the engine did not accept back into the draft.
+    pub(crate) fn restore_changes(&mut self, changes: Vec<ObjectChange>) {
+        for change in changes {
+            if let ObjectChange::Write { object, record, blocks, .. } = change
+                && let Some(node) = self.nodes.get_mut(&object)
+            {
+                node.records.insert(record, Some(blocks));
+            }
         }
-        blocks
+    }
+
+    /// True if the draft has new data for each block of a range of a file: no record of the range
+    /// is a hole.
+    pub(crate) fn has_data(&self, number: ObjectId, range: &Range<u64>) -> bool {
+        let Some(node) = self.nodes.get(&number) else { return false };
+        let is_data = |record| matches!(node.records.get(&record), Some(Some(_)));
+        node.size.touched(range).all(is_data)
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Invariant: the inodes in memory change in the same step as the dataset, or not at all.
 
+use std::ops::Range;
+
 use tokio::sync::MutexGuard;
 use weir_base::ObjectId;
-use weir_block::Block;
 use weir_dataset::{LogOrder, ObjectRecord, RecordCopy};
 use weir_format::files::FileRecord;
 
@@ -19,14 +20,14 @@ pub(crate) struct Change<'r> {
     pub(crate) object: ObjectId,
     pub(crate) record: &'r FileRecord<'r>,
     pub(crate) order: LogOrder,
-    /// Whole blocks of a write.
-    pub(crate) blocks: Vec<Block>,
+    /// Blocks of the file whose new content follows the log record.
+    pub(crate) blocks: Range<u64>,
 }
 
 /// Form in which the engine gets a change of a draft.
 enum Passed<'c> {
-    /// `None` after the engine has the change.
-    Logged(Option<ObjectRecord>),
+    /// A log record, and the blocks that follow it. `None` after the engine has the change.
+    Logged(Option<ObjectRecord>, Range<u64>),
     Copy(&'c RecordCopy),
 }
 
@@ -40,12 +41,12 @@ impl<'r> Change<'r> {
         ends: Vec<ObjectId>,
     ) -> Self {
         let order = LogOrder::Namespace { names, ends };
-        Self { object, record, order, blocks: Vec::new() }
+        Self { object, record, order, blocks: 0..0 }
     }
 
     /// A change of one inode.
     pub(crate) fn inode(object: ObjectId, record: &'r FileRecord<'r>) -> Self {
-        Self { object, record, order: LogOrder::Object, blocks: Vec::new() }
+        Self { object, record, order: LogOrder::Object, blocks: 0..0 }
     }
 }
 
@@ -94,8 +95,8 @@ impl Filesystem {
         let (kind, payload) = (record.kind(), record.encode(draft.stamp));
         let usage = draft.usage_changes();
         let frees = record.removes() || frees_space(&usage);
-        let record = ObjectRecord { object, kind, order, payload, blocks, frees };
-        self.pass_on(draft, &usage, Passed::Logged(Some(record)), locked).await
+        let record = ObjectRecord { object, kind, order, payload, blocks: Vec::new(), frees };
+        self.pass_on(draft, &usage, Passed::Logged(Some(record), blocks), locked).await
     }
 
     /// As [`Self::commit`], for a change with references, which has no log record.
@@ -144,17 +145,27 @@ impl Filesystem {
         passed: &mut Passed<'_>,
     ) -> Result<bool, FsError> {
         match passed {
-            Passed::Logged(record) => {
+            Passed::Logged(record, blocks) => {
                 let _usage = self.add_usage(draft, usage).await?;
                 let change = record.take().expect("the engine has no change yet");
-                let changes = draft.changes();
-                *record = self.volume.try_change_logged_objects(changes, change).await?;
+                let mut changes = draft.take_changes();
+                let left =
+                    self.volume.try_change_logged_objects(&mut changes, change, blocks.clone());
+                *record = left.await?;
+                if record.is_some() {
+                    draft.restore_changes(changes);
+                }
                 Ok(record.is_none())
             }
             Passed::Copy(copy) => {
                 let turn = self.volume.record_copy_turn().await;
                 let _usage = self.add_usage(draft, usage).await?;
-                Ok(turn.copy(copy, &draft.changes()).await?)
+                let changes = draft.take_changes();
+                let is_done = turn.copy(copy, &changes).await?;
+                if !is_done {
+                    draft.restore_changes(changes);
+                }
+                Ok(is_done)
             }
         }
     }

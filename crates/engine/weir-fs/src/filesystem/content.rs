@@ -189,22 +189,18 @@ impl Filesystem {
         draft.add_locked(locked)?;
         let permissions = after_write(locked.inode()?.1, clears_set_id);
         draft.apply_write(number, (offset, data), permissions).await?;
-        // The log record shares the memory of the whole blocks with the dirty data.
+        // The log record has the whole blocks from the changes of the draft, and only the rest in
+        // its payload. A record of zeros became a hole: the payload then has all bytes.
         let end = offset + data.len() as u64;
         let (first, last) = (offset.div_ceil(BLOCK), end / BLOCK);
-        let mut blocks = Vec::new();
-        if first < last {
-            blocks = draft.changed_blocks(number, first..last);
-        }
-        // `blocks` lacks a record of zeros, which became a hole: the payload then has all bytes.
-        let has_blocks = first < last && blocks.len() as u64 == last - first;
-        let (head, tail) = if has_blocks {
+        let blocks = first..last.max(first);
+        let (blocks, head, tail) = if !blocks.is_empty() && draft.has_data(number, &blocks) {
             let head = (first * BLOCK - offset) as usize;
             let tail = data.len() - (end - last * BLOCK) as usize;
-            (data.get(..head).unwrap_or_default(), data.get(tail..).unwrap_or_default())
+            let head = data.get(..head).unwrap_or_default();
+            (blocks, head, data.get(tail..).unwrap_or_default())
         } else {
-            blocks.clear();
-            (data, &[][..])
+            (0..0, data, &[][..])
         };
         let record = FileRecord::Write { offset, head, blocks: &[], tail, permissions };
         let change = Change { blocks, ..Change::inode(number, &record) };
