@@ -28,6 +28,12 @@ use crate::cli::{
     schedule, server, snapshot, stream, target, token, transfer, volume,
 };
 
+/// A thread of the server allocates some KiB for each request. The system allocator extends the
+/// heap of such a thread by single pages, with a system call and a page fault for each of them
+/// (docs/decisions/0039).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     weir_server::process::keep_secrets_out_of_cores();
     grammar::set_grammar(args::grammar);
