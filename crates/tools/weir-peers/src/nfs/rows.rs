@@ -176,7 +176,7 @@ pub(super) fn rows(extracted: u64) -> Vec<Row> {
     }
     let test = format!(
         "op = \"extract\"\nfiles = {extracted}\nfile_size = \"{EXTRACTED_BYTES}B\"\n\
-         duration = \"60s\"\nworkers = 1\nqd = [1]"
+         duration = \"180s\"\nworkers = 1\nqd = [1]"
     );
     rows.push(Row {
         name: "extract",
