@@ -41,6 +41,7 @@ impl Filesystem {
         let named = [inode];
         let (call, number) = (Call::new(user, &named), inode.number);
         let mut locked = self.lock(number).await?;
+        call.check_generation(number, locked.inode()?.1)?;
         check_file(locked.inode()?.1)?;
         call.check_data(number, locked.inode()?.1, Access::WRITE)?;
         if !data.is_empty() {
