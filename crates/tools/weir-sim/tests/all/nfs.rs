@@ -59,6 +59,17 @@ fn verifier_that_outlives_a_crash_is_noticed() {
 }
 
 #[test]
+fn verifier_that_outlives_a_rollback_is_noticed() {
+    let scenario = |seed| NfsScenario {
+        has_operator: true,
+        crashes: 0,
+        ..NfsScenario::new(seed, PlantedBug::VerifierStays)
+    };
+    let what = (1..=BUG_SEEDS).find_map(|seed| run_nfs(scenario(seed)).err()).unwrap();
+    assert!(what.contains("the verifier of a lost write"), "{what}");
+}
+
+#[test]
 fn acknowledged_write_without_a_sync_is_noticed() {
     let what = noticed(PlantedBug::FileSyncNotSynced, BUG_SEEDS).unwrap();
     assert!(what.contains("has content"), "{what}");

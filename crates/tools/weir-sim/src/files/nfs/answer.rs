@@ -347,11 +347,14 @@ impl<'a> Copy<'a> {
     fn set_durable(&self, done: &Done, seq: u64) {
         let is_unstable =
             matches!(done, Done::Written { committed, .. } if *committed == StableHow::Unstable);
-        let is_read = !self.op.is_changing() && !matches!(self.op, Op::Commit(_));
-        if is_unstable || is_read {
+        let site = &self.host.site;
+        let is_synced = match self.op {
+            Op::Commit(_) | Op::Write(..) => !is_unstable,
+            _ => self.op.is_changing() && site.scenario.is_sync,
+        };
+        if !is_synced {
             return;
         }
-        let site = &self.host.site;
         let made = match &self.op {
             Op::Create(place, _) | Op::Symlink(place, _) | Op::Mknod(place, _) => {
                 site.view(seq, |view| view.find(place))

@@ -196,7 +196,7 @@ impl Offer {
             fsid: FSID,
             root: inode_ref(root),
             rules: Rules::new(vec![all]).expect("one rule"),
-            is_sync: true,
+            is_sync: self.site.scenario.is_sync,
             verifier: verifier.to_le_bytes(),
             statistics: Arc::default(),
             watcher: Arc::new(watcher),

@@ -14,6 +14,8 @@ pub struct NfsScenario {
     pub seed: u64,
     /// Fault of the engine or the server.
     pub bug: PlantedBug,
+    /// Whether changes of names and attributes are durable before the reply.
+    pub is_sync: bool,
     /// Whether an operator takes snapshots and rolls the filesystem back.
     pub has_operator: bool,
     /// Fault of one disk of the mirror.
@@ -27,18 +29,22 @@ pub struct NfsScenario {
 impl NfsScenario {
     /// Clients alone.
     pub const fn new(seed: u64, bug: PlantedBug) -> Self {
-        Self { seed, bug, has_operator: false, fault: None, crashes: 6, steps: 70 }
+        let (is_sync, has_operator, fault) = (true, false, None);
+        Self { seed, bug, is_sync, has_operator, fault, crashes: 6, steps: 70 }
     }
 
-    /// The scenario of a seed, without a planted bug. One of two scenarios has an operator, and one
-    /// of four has a fault of a disk. With few crashes, the server forgets more replies.
+    /// The scenario of a seed, without a planted bug. One of two scenarios has an operator, one of
+    /// four has a fault of a disk, and one of eight has a share with the option `async`. With few
+    /// crashes, the server forgets more replies.
     pub fn of_seed(seed: u64) -> Self {
         let mut rng = Rng::new(seed).stream("NFS scenario", 0);
         let has_operator = rng.coin();
         let fault = LegFault::ALL[rng.index(LegFault::ALL.len())];
         let fault = (rng.below(4) == 0).then_some(fault);
         let (crashes, steps) = [(1, 150), (3, 100), (6, 70), (6, 70)][rng.index(4)];
-        Self { has_operator, fault, crashes, steps, ..Self::new(seed, PlantedBug::None) }
+        let is_sync = rng.below(8) > 0;
+        let plain = Self::new(seed, PlantedBug::None);
+        Self { is_sync, has_operator, fault, crashes, steps, ..plain }
     }
 
     /// The pool of the scenario.
