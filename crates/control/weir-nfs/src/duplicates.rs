@@ -14,12 +14,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+use weir_base::Clock;
 use weir_codec::checksum::xxh3_64;
 use weir_oncrpc::message::Call;
+use weir_pool::PlantedBug;
 
 use crate::limits::{
     CLOSED_CONNECTIONS_MAX, REPLIES_KEPT, REPLIES_OF_CONNECTION_MAX, REPLY_BYTES_MAX,
@@ -57,22 +59,32 @@ struct State {
     entries: HashMap<(IpAddr, CallKey), Entry>,
     connections: HashMap<u64, Connection>,
     /// Closed connections with the time of the close, oldest first.
-    closed: VecDeque<(Instant, u64)>,
+    closed: VecDeque<(Duration, u64)>,
     next: u64,
 }
 
 /// The cache of one server.
 pub struct Duplicates {
     state: Arc<Mutex<State>>,
+    options: CacheOptions,
+}
+
+/// Parameters of the cache.
+#[derive(Clone)]
+pub struct CacheOptions {
     /// Seed of the checksums, which no client knows.
-    seed: u64,
+    pub seed: u64,
+    /// Clock that measures how long a connection is closed.
+    pub clock: Arc<dyn Clock>,
+    /// Fault that tests plant.
+    pub bug: PlantedBug,
 }
 
 /// An open connection with remembered replies. The server remembers them for some time after the
 /// connection was dropped.
 pub struct ConnectionReplies {
     state: Arc<Mutex<State>>,
-    seed: u64,
+    options: CacheOptions,
     id: u64,
     address: IpAddr,
 }
@@ -100,9 +112,9 @@ pub struct Running {
 pub struct Waiting(oneshot::Receiver<Reply>);
 
 impl Duplicates {
-    /// Creates an empty cache. `seed`: a random number.
-    pub fn new(seed: u64) -> Self {
-        Self { state: Arc::default(), seed }
+    /// Creates an empty cache.
+    pub fn new(options: CacheOptions) -> Self {
+        Self { state: Arc::default(), options }
     }
 
     /// Number of open connections of a client.
@@ -114,15 +126,16 @@ impl Duplicates {
     }
 
     /// Adds a connection.
-    pub fn connect(&self, address: IpAddr, now: Instant) -> ConnectionReplies {
+    pub fn connect(&self, address: IpAddr) -> ConnectionReplies {
         let mut state = self.state.lock();
-        state.expire(now);
+        state.expire(self.options.clock.monotonic());
         let id = state.next;
         state.next += 1;
         let keys = VecDeque::new();
         state.connections.insert(id, Connection { address: address.to_canonical(), keys });
         let address = address.to_canonical();
-        ConnectionReplies { state: Arc::clone(&self.state), seed: self.seed, id, address }
+        let (state, options) = (Arc::clone(&self.state), self.options.clone());
+        ConnectionReplies { state, options, id, address }
     }
 
     /// Number of remembered calls.
@@ -138,9 +151,9 @@ impl Duplicates {
 
 impl State {
     /// Forgets the replies of connections that closed long ago, and of those beyond the limit.
-    fn expire(&mut self, now: Instant) {
+    fn expire(&mut self, now: Duration) {
         while let Some((closed, id)) = self.closed.front().copied() {
-            let is_old = now.saturating_duration_since(closed) >= REPLIES_KEPT;
+            let is_old = now.saturating_sub(closed) >= REPLIES_KEPT;
             if !is_old && self.closed.len() <= CLOSED_CONNECTIONS_MAX {
                 return;
             }
@@ -188,14 +201,18 @@ impl State {
 impl ConnectionReplies {
     /// Key of a call of this connection. `arguments`: the bytes after the header.
     pub fn key(&self, call: &Call<'_>, arguments: &[u8]) -> CallKey {
-        let seed = self.seed.to_le_bytes();
+        let seed = self.options.seed.to_le_bytes();
         let checksum = |bytes: &[u8]| xxh3_64(&[&seed, bytes]);
+        let credential = match self.options.bug {
+            PlantedBug::CredentialIgnored => 0,
+            _ => checksum(call.credential.body.bytes()) ^ u64::from(call.credential.flavor),
+        };
         CallKey {
             xid: call.xid,
             program: call.program,
             version: call.version,
             procedure: call.procedure,
-            credential: checksum(call.credential.body.bytes()) ^ u64::from(call.credential.flavor),
+            credential,
             arguments: checksum(arguments),
             argument_bytes: arguments.len(),
         }
@@ -206,6 +223,7 @@ impl ConnectionReplies {
         let mut state = self.state.lock();
         let place = (self.address, key);
         match state.entries.get_mut(&place) {
+            _ if self.options.bug == PlantedBug::RepliesForgotten => {}
             Some(Entry::Done(reply)) => return Begun::Repeated(Arc::clone(reply)),
             Some(Entry::Running(waiters)) => {
                 let (sender, receiver) = oneshot::channel();
@@ -224,7 +242,7 @@ impl ConnectionReplies {
 impl Drop for ConnectionReplies {
     fn drop(&mut self) {
         let mut state = self.state.lock();
-        let now = Instant::now();
+        let now = self.options.clock.monotonic();
         state.closed.push_back((now, self.id));
         state.expire(now);
     }
@@ -273,13 +291,35 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use std::future::Future as _;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::task::{Context, Poll, Waker};
-    use std::time::Duration;
 
     use weir_oncrpc::Opaque;
     use weir_oncrpc::message::OpaqueAuth;
 
     use super::*;
+
+    /// A clock that only the test advances.
+    #[derive(Default)]
+    struct TestClock(AtomicU64);
+
+    impl Clock for TestClock {
+        fn monotonic(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::Relaxed))
+        }
+
+        fn unix_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    fn cache_with(clock: Arc<dyn Clock>) -> Duplicates {
+        Duplicates::new(CacheOptions { seed: 7, clock, bug: PlantedBug::None })
+    }
+
+    fn cache() -> Duplicates {
+        cache_with(Arc::new(TestClock::default()))
+    }
 
     const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const TWO: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -310,23 +350,22 @@ mod tests {
 
     #[test]
     fn repetition_on_another_connection_gets_the_first_reply() {
-        let cache = Duplicates::new(7);
-        let now = Instant::now();
-        let first = cache.connect(ONE, now);
+        let cache = cache();
+        let first = cache.connect(ONE);
         run(&first, key(&first, 1)).finish(b"removed");
         drop(first);
         // The same address in its IPv6 form.
         let mapped = IpAddr::V6(std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped());
-        let second = cache.connect(mapped, now);
+        let second = cache.connect(mapped);
         assert_eq!(repeated(&second, key(&second, 1)).as_deref(), Some(&b"removed"[..]));
-        let other = cache.connect(TWO, now);
+        let other = cache.connect(TWO);
         assert_eq!(repeated(&other, key(&other, 1)), None, "another client");
     }
 
     #[test]
     fn call_that_differs_in_anything_is_new() {
-        let cache = Duplicates::new(7);
-        let connection = cache.connect(ONE, Instant::now());
+        let cache = cache();
+        let connection = cache.connect(ONE);
         run(&connection, key(&connection, 1)).finish(b"done");
         let first = call(1, b"user");
         let others = [
@@ -345,8 +384,8 @@ mod tests {
 
     #[test]
     fn repetition_waits_for_the_running_call() {
-        let cache = Duplicates::new(7);
-        let (one, two) = (cache.connect(ONE, Instant::now()), cache.connect(ONE, Instant::now()));
+        let cache = cache();
+        let (one, two) = (cache.connect(ONE), cache.connect(ONE));
         let running = run(&one, key(&one, 1));
         let Begun::Waits(waiting) = two.begin(key(&two, 1)) else { panic!("the call runs") };
         let mut waiting = std::pin::pin!(waiting.reply());
@@ -361,8 +400,8 @@ mod tests {
 
     #[test]
     fn call_without_a_reply_runs_again() {
-        let cache = Duplicates::new(7);
-        let connection = cache.connect(ONE, Instant::now());
+        let cache = cache();
+        let connection = cache.connect(ONE);
         let running = run(&connection, key(&connection, 1));
         let Begun::Waits(waiting) = connection.begin(key(&connection, 1)) else {
             panic!("the call runs")
@@ -376,8 +415,8 @@ mod tests {
 
     #[test]
     fn call_without_a_reply_evicts_no_reply_of_its_repetition() {
-        let cache = Duplicates::new(7);
-        let (one, two) = (cache.connect(ONE, Instant::now()), cache.connect(ONE, Instant::now()));
+        let cache = cache();
+        let (one, two) = (cache.connect(ONE), cache.connect(ONE));
         drop(run(&one, key(&one, 1)));
         run(&one, key(&one, 2)).finish(&[0; REPLY_BYTES_MAX + 1]);
         run(&two, key(&two, 1)).finish(b"done");
@@ -392,9 +431,8 @@ mod tests {
 
     #[test]
     fn busy_connection_evicts_no_reply_of_its_siblings() {
-        let cache = Duplicates::new(7);
-        let now = Instant::now();
-        let (cut, busy) = (cache.connect(ONE, now), cache.connect(ONE, now));
+        let cache = cache();
+        let (cut, busy) = (cache.connect(ONE), cache.connect(ONE));
         for xid in 0..64 {
             run(&cut, key(&cut, xid)).finish(b"cut");
         }
@@ -410,28 +448,33 @@ mod tests {
 
     #[test]
     fn replies_of_closed_connections_are_limited_in_time_and_number() {
-        let cache = Duplicates::new(7);
-        let now = Instant::now();
+        let clock = Arc::new(TestClock::default());
+        let cache = cache_with(Arc::clone(&clock) as Arc<dyn Clock>);
         for xid in 0..1_000 {
-            let connection = cache.connect(ONE, now);
+            let connection = cache.connect(ONE);
             run(&connection, key(&connection, xid)).finish(b"done");
         }
         assert_eq!(cache.len(), CLOSED_CONNECTIONS_MAX);
-        let later = now + REPLIES_KEPT + Duration::from_mins(1);
-        let last = cache.connect(ONE, later);
+        clock.0.fetch_add(REPLIES_KEPT.as_secs() - 1, Ordering::Relaxed);
+        let recent = cache.connect(ONE);
+        assert_eq!(cache.len(), CLOSED_CONNECTIONS_MAX);
+        clock.0.fetch_add(1, Ordering::Relaxed);
+        let last = cache.connect(ONE);
         assert!(cache.is_empty());
         // A call of a connection that is forgotten keeps no entry.
         let running = run(&last, key(&last, 1));
         drop(last);
-        drop(cache.connect(ONE, later + 2 * REPLIES_KEPT));
+        clock.0.fetch_add(REPLIES_KEPT.as_secs(), Ordering::Relaxed);
+        drop(recent);
+        drop(cache.connect(ONE));
         running.finish(b"done");
         assert!(cache.is_empty());
     }
 
     #[test]
     fn long_reply_is_not_remembered() {
-        let cache = Duplicates::new(7);
-        let connection = cache.connect(ONE, Instant::now());
+        let cache = cache();
+        let connection = cache.connect(ONE);
         run(&connection, key(&connection, 1)).finish(&[0; REPLY_BYTES_MAX + 1]);
         assert!(cache.is_empty());
     }

@@ -21,7 +21,7 @@ mod share;
 mod status;
 
 pub use attributes::{fattr, set_attributes, wcc};
-pub use duplicates::{Begun, CallKey, Duplicates, Running, Waiting};
+pub use duplicates::{Begun, CacheOptions, CallKey, Duplicates, Running, Waiting};
 pub use handle::{Handle, HandleKey, ShareId};
 pub use programs::{Client, Mounts, Server, find_directory, put_data};
 pub use session::{Nfs, SessionError};

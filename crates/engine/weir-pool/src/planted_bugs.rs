@@ -154,4 +154,12 @@ pub enum PlantedBug {
     OldSpellingKept,
     /// A server that was paused resumes writing without a check of its owner slot.
     OwnerNotChecked,
+    /// The NFS server forgets the reply to a changing call, so a repeated call runs again.
+    RepliesForgotten,
+    /// The NFS server returns a remembered reply also to a call with another credential.
+    CredentialIgnored,
+    /// The verifier of unstable NFS writes stays the same after an import and after a rollback.
+    VerifierStays,
+    /// The NFS server acknowledges a WRITE as FILE_SYNC without a sync.
+    FileSyncNotSynced,
 }

@@ -59,7 +59,9 @@ pub use enumerate::{Effort, Report, Violation, enumerate};
 pub use error::SimError;
 pub use executor::{Executor, JoinHandle, Limits, Sleep, YieldNow};
 pub use fault::{Budget, Fault};
-pub use files::{FileCuts, FilesScenario, LegFault, cut_files, run_files};
+pub use files::{
+    FileCuts, FilesScenario, LegFault, NfsCounts, NfsScenario, cut_files, run_files, run_nfs,
+};
 pub use lost_nodes::volumes::lose_nodes;
 pub use lost_records::lose_records;
 pub use media::{DiskOptions, Latency, MediaImage};

@@ -10,8 +10,10 @@
 //! - a changing call and its repetitions run once.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
+use weir_base::SystemClock;
 use weir_block::OutBuf;
 use weir_fs::FileData;
 use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4, rquota};
@@ -19,8 +21,9 @@ use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::record::RecordStart;
 use weir_oncrpc::xdr::padding;
 use weir_oncrpc::{Decoder, Encoder};
+use weir_pool::PlantedBug;
 
-use crate::duplicates::{Begun, ConnectionReplies, Duplicates};
+use crate::duplicates::{Begun, CacheOptions, ConnectionReplies, Duplicates};
 use crate::procedures::at::At;
 use crate::procedures::dispatch::{Caller, run};
 use crate::programs::mount::{self as mount_program, Mounts};
@@ -48,13 +51,14 @@ pub struct Client {
 impl Server {
     /// Creates a server without shares. `seed` is a random number.
     pub fn new(seed: u64) -> Self {
-        Self::with_groups(seed, Groups::default())
+        let clock = Arc::new(SystemClock::default());
+        Self::with_options(CacheOptions { seed, clock, bug: PlantedBug::None })
     }
 
-    /// As [`Self::new`], with another source of the groups of users.
-    pub fn with_groups(seed: u64, groups: Groups) -> Self {
-        let (shares, duplicates) = (Shares::default(), Duplicates::new(seed));
-        Self { shares, groups, duplicates, mounts: Mounts::default() }
+    /// As [`Self::new`], with other parameters of the duplicate request cache.
+    pub fn with_options(options: CacheOptions) -> Self {
+        let (shares, duplicates) = (Shares::default(), Duplicates::new(options));
+        Self { shares, groups: Groups::default(), duplicates, mounts: Mounts::default() }
     }
 
     fn caller<'c>(&'c self, client: &Client, call: &Call<'c>) -> Caller<'c> {
@@ -64,7 +68,7 @@ impl Server {
 
     /// Adds a connection.
     pub fn connect(&self, address: SocketAddr) -> Client {
-        let replies = self.duplicates.connect(address.ip().to_canonical(), Instant::now());
+        let replies = self.duplicates.connect(address.ip().to_canonical());
         Client { address, replies }
     }
 

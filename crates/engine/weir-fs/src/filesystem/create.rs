@@ -177,6 +177,7 @@ impl Filesystem {
         let mut draft = self.draft();
         let mut parent = self.lock_for(&mut draft, directory).await?;
         let (_, parent_inode) = parent.inode()?;
+        call.check_generation(directory, parent_inode)?;
         check_parent(parent_inode)?;
         call.check(directory, parent_inode, Access::CHANGE_ENTRIES)?;
         let Probe::Free(key) = draft.find(directory, name).await? else {
@@ -281,12 +282,13 @@ impl Filesystem {
         name: &[u8],
     ) -> Result<Attributes, FsError> {
         check_name(name)?;
+        let mut draft = self.draft();
+        let mut parent = self.lock_for(&mut draft, directory).await?;
+        call.check_generation(directory, parent.inode()?.1)?;
+        check_parent(parent.inode()?.1)?;
         if number == directory {
             return Err(FsError::NotPermitted("a directory has one name"));
         }
-        let mut draft = self.draft();
-        let mut parent = self.lock_for(&mut draft, directory).await?;
-        check_parent(parent.inode()?.1)?;
         call.check(directory, parent.inode()?.1, Access::CHANGE_ENTRIES)?;
         let Probe::Free(key) = draft.find(directory, name).await? else {
             return Err(FsError::Exists);

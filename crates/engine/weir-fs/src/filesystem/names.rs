@@ -335,8 +335,13 @@ impl Filesystem {
         if one == two {
             return Ok((one, two));
         }
-        let two_is_above = self.is_below(one, two).await?;
-        let swap = two_is_above || two < one && !self.is_below(two, one).await?;
+        let is_below = async |one, two| match self.is_below(one, two).await {
+            // The number belongs to a newer inode: the caller checks it under its lock.
+            Err(FsError::NotDirectory) => Ok(false),
+            found => found,
+        };
+        let two_is_above = is_below(one, two).await?;
+        let swap = two_is_above || two < one && !is_below(two, one).await?;
         Ok(if swap { (two, one) } else { (one, two) })
     }
 

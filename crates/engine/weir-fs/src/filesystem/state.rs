@@ -12,6 +12,7 @@ use weir_base::{ObjectId, RecordSize};
 use weir_dataset::{Engine, OpenObjects, Volume};
 use weir_format::OBJECTS_MAX;
 use weir_format::files::{Layout, NameCase, Stamp, TimeStamp};
+use weir_pool::PlantedBug;
 
 use crate::directory::NameHash;
 use crate::draft::node::Draft;
@@ -68,6 +69,11 @@ impl Filesystem {
     /// open, import and rename.
     pub fn derived_key(&self, purpose: &str) -> u128 {
         self.hash.derived_key(purpose)
+    }
+
+    /// The planted bug, if any.
+    pub fn bug(&self) -> PlantedBug {
+        self.volume.bug()
     }
 
     /// Number of inodes in memory.

@@ -96,14 +96,26 @@ impl<'a> Call<'a> {
         inode: &Inode,
         rights: impl FnOnce(&Credentials<'a>, &Attributes) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
+        self.check_generation(number, inode)?;
         let Some(checks) = &self.checks else { return Ok(()) };
         let attributes = Attributes::of(number, inode);
-        let named = checks.named.iter().find(|named| named.number == number);
-        if named.is_some_and(|named| named.generation != attributes.generation) {
-            return Err(FsError::Stale);
-        }
         checks.noted.borrow_mut().push(Noted { before: attributes, after: None });
         rights(checks.user, &attributes)
+    }
+
+    /// Checks the generation of an inode. An operation does this before it checks the type, because
+    /// another type is no error of a client whose inode is gone.
+    ///
+    /// # Errors
+    /// `Stale` if the number belongs to a newer inode.
+    pub(crate) fn check_generation(&self, number: ObjectId, inode: &Inode) -> Result<(), FsError> {
+        let Some(checks) = &self.checks else { return Ok(()) };
+        let mut named = checks.named.iter().filter(|named| named.number == number);
+        if named.all(|named| named.generation == inode.created_txg) {
+            Ok(())
+        } else {
+            Err(FsError::Stale)
+        }
     }
 
     /// Checks the removal of an entry of a directory, after [`Self::check`] of the directory.

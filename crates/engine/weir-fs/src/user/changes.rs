@@ -18,7 +18,7 @@ use crate::filesystem::state::Filesystem;
 use crate::filesystem::xattrs::XattrMode;
 use crate::rights::{Access, Credentials};
 use crate::user::call::Call;
-use crate::user::types::{BeforeAfter, Created, InodeRef, Looked, Removed, Renamed};
+use crate::user::types::{BeforeAfter, Created, InodeRef, Removed, Renamed};
 
 impl Filesystem {
     /// Writes to a file, as [`Self::write`].
@@ -41,6 +41,7 @@ impl Filesystem {
         let named = [inode];
         let (call, number) = (Call::new(user, &named), inode.number);
         let mut locked = self.lock(number).await?;
+        call.check_generation(number, locked.inode()?.1)?;
         check_file(locked.inode()?.1)?;
         call.check_data(number, locked.inode()?.1, Access::WRITE)?;
         if !data.is_empty() {
@@ -112,7 +113,11 @@ impl Filesystem {
         match self.create_for(user, directory, (name, &new)).await {
             Ok(created) => Ok((created.inode, Some(created.directory))),
             Err(FsError::Exists) => {
-                let Looked { found, .. } = self.lookup_for(user, directory, name).await?;
+                let found = match self.lookup_for(user, directory, name).await {
+                    // The file was removed after it was in the way.
+                    Err(FsError::NotFound) => return Err(FsError::Exists),
+                    looked => looked?.found,
+                };
                 let is_repeated = found.verifier == Some(verifier);
                 if is_repeated { Ok((found, None)) } else { Err(FsError::Exists) }
             }

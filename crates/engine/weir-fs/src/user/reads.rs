@@ -79,6 +79,7 @@ impl Filesystem {
         let found = {
             let slot = self.read_lock(number).await?;
             let (_, inode) = slot.used()?;
+            call.check_generation(number, inode)?;
             if inode.file_type != FileType::Directory {
                 return Err(FsError::NotDirectory);
             }
@@ -136,6 +137,7 @@ impl Filesystem {
     /// As [`Self::read_link`].
     #[boxed(?Send)]
     pub async fn read_link_of(&self, inode: InodeRef) -> Result<(Vec<u8>, Attributes), FsError> {
+        self.attributes_of(inode).await?;
         let target = self.read_link(inode.number).await?;
         // A generation belongs to a number until the inode ends, so the target is of this inode.
         Ok((target, self.attributes_of(inode).await?))
@@ -157,6 +159,7 @@ impl Filesystem {
         let cached = self.inode(number)?;
         let slot = self.read_lock_of(&cached).await?;
         let (_, inode) = slot.used()?;
+        call.check_generation(number, inode)?;
         if inode.file_type != FileType::Directory {
             return Err(FsError::NotDirectory);
         }

@@ -137,6 +137,25 @@ fn number_with_another_generation_is_stale_for_every_operation() {
     for (at, result) in results.into_iter().enumerate() {
         assert!(matches!(result, Err(FsError::Stale)), "{at}: {result:?}");
     }
+    // Regression: if an inode of another type had the number, the operations checked the type
+    // first, and returned for example `NotDirectory`.
+    let results = [
+        pool.run(files.lookup_for(user, gone, b".")).map(drop),
+        pool.run(files.list_for(user, gone, 0)).map(drop),
+        pool.run(files.parent_of(gone)).map(drop),
+        pool.run(files.read_link_of(gone)).map(drop),
+        pool.run(files.create_for(user, gone, (b"n", &FILE))).map(drop),
+        pool.run(files.remove_by(user, (gone, b"n"), false)).map(drop),
+        pool.run(files.rename_by(user, (gone, b"n"), (root(&pool), b"m"))).map(drop),
+        pool.run(files.rename_by(user, (root(&pool), b"f"), (gone, b"m"))).map(drop),
+        pool.run(files.link_by(user, file, (gone, b"n"))).map(drop),
+        pool.run(files.link_by(user, lost, (directory, b"n"))).map(drop),
+        pool.run(files.read_for(user, lost, (0, 1))).map(drop),
+        pool.run(files.write_for(user, lost, (0, b"x"))).map(drop),
+    ];
+    for (at, result) in results.into_iter().enumerate() {
+        assert!(matches!(result, Err(FsError::Stale)), "{at}: {result:?}");
+    }
     pool.check();
 }
 

@@ -98,6 +98,31 @@ impl Book {
         &self.names.last().expect("the names of a new filesystem").names
     }
 
+    /// Replaces the filesystem by a state that a crash left and that [`Self::judge`] allows.
+    /// Returns, for each file of the state, the number of the newest change that the state has.
+    pub(super) fn recover(&mut self, found: &State) -> BTreeMap<Inode, u64> {
+        let newest = |(inode, content): (&Inode, &Rc<Content>)| {
+            let Contents { all, .. } = self.files.get(inode)?;
+            let index = all.iter().rposition(|(_, other)| other == content)?;
+            // No change before the next content changed the file.
+            let next = all.get(index + 1).map_or(u64::MAX, |(seq, _)| seq - 1);
+            Some((*inode, next))
+        };
+        let survived = found.files.iter().filter_map(newest).collect();
+        self.replace(found);
+        survived
+    }
+
+    /// Names after a change.
+    pub(super) fn names_after(&self, seq: u64) -> &Names {
+        &self.names[names_at(&self.names, seq)].names
+    }
+
+    /// Content of a file after a change; `None` before its creation.
+    pub(super) fn content_after(&self, inode: &Inode, seq: u64) -> Option<&Content> {
+        self.files.get(inode)?.at(seq).map(|content| &**content)
+    }
+
     /// Number of the newest change.
     pub(super) fn seq(&self) -> u64 {
         self.seq
@@ -171,19 +196,25 @@ impl Book {
         *newest = found.change.max(*newest);
     }
 
-    /// Records a new inode. `content`: `None` for a directory.
+    /// Records a new inode with its attributes. `content`: `None` for a directory.
     pub(super) fn create(&mut self, made: &Attributes, content: Option<Content>) -> Inode {
         let inode = inode_of(made);
+        self.create_inode(inode, content);
+        self.note_change(made);
+        inode
+    }
+
+    /// Records a new inode. `content`: `None` for a directory.
+    pub(super) fn create_inode(&mut self, inode: Inode, content: Option<Content>) {
         if self.changes.contains_key(&inode) {
             self.fail(format!("two inodes are {inode:?}"));
         }
-        self.note_change(made);
+        self.changes.insert(inode, 0);
         if let Some(content) = content {
             self.seq += 1;
             let all = vec![(self.seq, Rc::new(content))];
             self.files.insert(inode, Contents { all, synced: 0 });
         }
-        inode
     }
 
     /// Records that an inode got a link. Returns the inode.
@@ -240,7 +271,7 @@ impl Book {
 
     /// State after a change.
     pub(super) fn state_at(&self, seq: u64) -> State {
-        let names = &self.names[names_at(&self.names, seq)].names;
+        let names = self.names_after(seq);
         let content = |inode: &Inode| {
             let content = self.files.get(inode)?.at(seq)?;
             Some((*inode, Rc::clone(content)))

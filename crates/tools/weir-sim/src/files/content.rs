@@ -128,6 +128,8 @@ pub(super) struct Content {
     pub(super) device: u64,
     pub(super) permissions: u32,
     pub(super) uid: u32,
+    /// Verifier of an exclusive create, until the first change of attributes.
+    pub(super) verifier: Option<u64>,
     /// Data of a file; of a symbolic link, its target.
     pub(super) data: Data,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -141,6 +143,7 @@ impl Content {
             device: of.device,
             permissions: of.permissions,
             uid: of.uid,
+            verifier: of.verifier,
             data: Data::default(),
             xattrs: BTreeMap::new(),
         }

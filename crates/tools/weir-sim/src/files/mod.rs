@@ -9,6 +9,7 @@ mod damage;
 mod data;
 mod expected;
 mod names;
+mod nfs;
 mod operator;
 mod pool;
 mod reads;
@@ -18,5 +19,6 @@ mod run;
 mod scenario;
 mod sent;
 
+pub use nfs::{NfsCounts, NfsScenario, run_nfs};
 pub use run::{FileCuts, cut_files, run_files};
 pub use scenario::{FilesScenario, LegFault};

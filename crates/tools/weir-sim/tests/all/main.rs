@@ -15,6 +15,7 @@ mod log_damage;
 mod lost_nodes;
 mod lost_records;
 mod newest_damaged;
+mod nfs;
 mod objects;
 mod old_formats;
 mod owned_pool;
