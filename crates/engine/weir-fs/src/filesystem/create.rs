@@ -179,7 +179,7 @@ impl Filesystem {
         let (_, parent_inode) = parent.inode()?;
         check_parent(parent_inode)?;
         call.check(directory, parent_inode, Access::CHANGE_ENTRIES)?;
-        let Probe::Free(key) = draft.find(directory, name).await? else {
+        let Probe::Free(key) = self.find_place(&mut draft, directory, name).await? else {
             return Err(FsError::Exists);
         };
         if new.kind == NewKind::Directory && parent_inode.nlink >= LINKS_MAX {
@@ -288,7 +288,7 @@ impl Filesystem {
         let mut parent = self.lock_for(&mut draft, directory).await?;
         check_parent(parent.inode()?.1)?;
         call.check(directory, parent.inode()?.1, Access::CHANGE_ENTRIES)?;
-        let Probe::Free(key) = draft.find(directory, name).await? else {
+        let Probe::Free(key) = self.find_place(&mut draft, directory, name).await? else {
             return Err(FsError::Exists);
         };
         let mut locked = self.lock_for(&mut draft, number).await?;
