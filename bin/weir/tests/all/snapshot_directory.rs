@@ -1,6 +1,7 @@
-//! Snapshots below `.weir/snapshot` of a mount: restores, changes of the snapshots, restarts.
+//! Snapshots below `.weir/snapshot` of a mount and of a share: restores, changes of the snapshots,
+//! restarts.
 //!
-//! Not here: mounts of snapshots (`mounts`).
+//! Not here: mounts of snapshots (`mounts`), the kernel of Linux as a client (`shares_kernel`).
 //!
 //! Invariant: a test ends within the limit of `mounts`, although a call on a broken mount could
 //! wait for ever.
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Dirs, Server, text, tool};
 use crate::mounts::{Place, mounted, on_fuse};
+use crate::shares::Served;
 
 const EROFS: i32 = 30;
 const ENOENT: i32 = 2;
@@ -339,4 +341,39 @@ fn snapshots_that_were_read_hinder_no_call() {
         server.weir("filesystem destroy -r tank/users --yes").ok();
         server.assert_alive();
     });
+}
+
+#[test]
+fn clients_of_a_share_read_snapshots_that_can_be_destroyed() {
+    let served = Served::new();
+    let (server, content) = (&served.server, |path: &str| {
+        let read = served.read(path);
+        (read.status.success(), String::from_utf8_lossy(&read.stdout).into_owned())
+    });
+    served.share();
+    assert!(served.write("/tank/home/f", "monday").status.success());
+    server.weir("snapshot create tank/home@monday").ok();
+    assert!(served.write("/tank/home/g", "tuesday").status.success());
+    server.weir("snapshot create tank/home@tuesday").ok();
+    assert_eq!(served.names("/tank/home"), ["f", "g"]);
+    assert_eq!(served.names("/tank/home/.weir"), ["snapshot"]);
+    assert_eq!(served.names("/tank/home/.weir/snapshot"), ["monday", "tuesday"]);
+    assert_eq!(served.names("/tank/home/.weir/snapshot/monday"), ["f"]);
+    assert_eq!(content("/tank/home/.weir/snapshot/monday/f"), (true, "monday".to_owned()));
+    assert!(!served.write("/tank/home/.weir/snapshot/monday/new", "x").status.success());
+    server.weir("set snapdir=visible tank/home").ok();
+    assert_eq!(served.names("/tank/home"), [".weir", "f", "g"]);
+
+    server.weir("snapshot rename tank/home@monday tank/home@first").ok();
+    assert_eq!(content("/tank/home/.weir/snapshot/first/f"), (true, "monday".to_owned()));
+    assert_eq!(content("/tank/home/.weir/snapshot/tuesday/g"), (true, "tuesday".to_owned()));
+    server.weir("snapshot rollback -r tank/home@first --yes").ok();
+    assert_eq!(served.names("/tank/home/.weir/snapshot"), ["first"]);
+    assert!(!content("/tank/home/.weir/snapshot/tuesday/g").0);
+    assert_eq!(content("/tank/home/.weir/snapshot/first/f"), (true, "monday".to_owned()));
+    server.weir("snapshot destroy tank/home@first --yes").ok();
+    assert_eq!(served.names("/tank/home/.weir/snapshot"), [""; 0]);
+    assert_eq!(content("/tank/home/f"), (true, "monday".to_owned()));
+    server.weir("share delete tank/home").ok();
+    server.weir("filesystem destroy tank/home --yes").ok();
 }

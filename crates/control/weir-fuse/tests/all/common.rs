@@ -144,6 +144,7 @@ impl Machine {
         let root = InodeRef::from(&root);
         let server = Server::new(9);
         server.shares.set(Share {
+            snapshots: None,
             id: ShareId::of(PATH, FSID, root),
             key: HandleKey::new(7),
             path: PATH.to_owned(),
