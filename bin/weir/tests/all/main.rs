@@ -62,6 +62,7 @@ mod shape;
 mod shares;
 mod shares_kernel;
 mod shares_trouble;
+mod snapshot_directory;
 mod snapshots;
 mod steady;
 mod stuck_disks;

@@ -227,6 +227,44 @@ fn client_finds_the_server_through_rpcbind() {
     drop(rpcbind);
 }
 
+// Linux mounts each snapshot below the share by itself, as a file system of its own.
+#[test]
+fn client_enters_snapshots_and_gets_errors_after_their_destruction() {
+    let (dirs, network) = (Dirs::new(), Network::new());
+    let (server, mut guest) = mounted(&dirs, &network);
+    guest.run("cd /mnt/home; mkdir d; echo monday >file; echo deep >d/below; sync file d/below");
+    server.weir("snapshot create tank/home@monday").ok();
+    guest.run("cd /mnt/home; echo tuesday >file; rm -r d; sync file");
+    server.weir("snapshot create tank/home@tuesday").ok();
+    let out = guest.run(
+        "cd /mnt/home; ls -A; cd .weir/snapshot; ls; cat monday/file tuesday/file monday/d/below
+        cp -a monday/file ../../restored; cat ../../restored
+        stat -c %d .. monday tuesday | sort -u | wc -l; find monday tuesday -type f | wc -l
+        tar -C monday -cf - . | tar -tf - | grep -c file",
+    );
+    let words: Vec<&str> = out.split_whitespace().collect();
+    let expected = "file monday tuesday monday tuesday deep monday 3 3 1";
+    assert_eq!(words, expected.split(' ').collect::<Vec<_>>(), "{out}");
+    let refused = guest.run(
+        "cd /mnt/home/.weir/snapshot; export LC_ALL=C
+        touch monday/new 2>&1 || :; rm monday/file 2>&1 || :; mkdir new 2>&1 || :",
+    );
+    assert_eq!(refused.matches("Read-only file system").count(), 3, "{refused}");
+
+    guest.start(
+        "reader",
+        "cd /mnt/home/.weir/snapshot/monday; until [ -e /run/end ]; do cat file || :; done",
+    );
+    server.weir("snapshot destroy tank/home@monday --yes").ok();
+    guest
+        .run("cd /mnt/home/.weir/snapshot; until_true sh -c '! cat monday/file'; cat tuesday/file");
+    guest.run("touch /run/end");
+    guest.join("reader", LIMIT);
+    server.weir("snapshot rollback tank/home@tuesday --yes").ok();
+    guest.run("until_true grep -q tuesday /mnt/home/file; umount -R /mnt/home");
+    server.stop_clean();
+}
+
 // The operator takes files and shares away from a client that uses them.
 #[test]
 fn client_gets_errors_and_never_hangs_when_its_share_goes() {

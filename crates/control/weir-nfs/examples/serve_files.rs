@@ -57,6 +57,7 @@ async fn serve(file: &Path, address: &str, rule: &str) -> Result<(), Box<dyn Err
         key: HandleKey::new(files.derived_key("NFS handles")),
         path: "/tank/home".to_owned(),
         files,
+        snapshots: None,
         fsid: 1,
         root,
         rules: Rules::new(vec![rule.parse()?])?,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! u8 version = 1, 3 bytes 0, u64 share, u64 file system, u48 inode, u48 generation,
-//! u64 snapshot (0: none), u64 tag: 48 bytes, little-endian
+//! u64 snapshot (0: none, 2^64 - 1: above the snapshots), u64 tag: 48 bytes, little-endian
 //! ```
 //!
 //! Invariants:
@@ -121,6 +121,12 @@ fn u48(bytes: [u8; 6]) -> u64 {
 }
 
 impl Handle {
+    /// Value of `snapshot` for an inode of the filesystem itself.
+    pub const OF_FILESYSTEM: u64 = 0;
+    /// Value of `snapshot` for `.weir` (inode 1) and `.weir/snapshot` (inode 2), which belong to no
+    /// filesystem. No dataset has this number.
+    pub const ABOVE_SNAPSHOTS: u64 = u64::MAX;
+
     /// Length of an encoded handle; NFSv3 allows 64 bytes.
     pub const BYTES: usize = BODY_BYTES + 8;
 

@@ -23,7 +23,8 @@ mod status;
 pub use attributes::{fattr, set_attributes, wcc};
 pub use duplicates::{Begun, CacheOptions, CallKey, Duplicates, Running, Waiting};
 pub use handle::{Handle, HandleKey, ShareId};
-pub use programs::{Client, Mounts, Server, find_directory, put_data};
+pub use procedures::paths::find_directory;
+pub use programs::{Client, Mounts, Server, put_data};
 pub use session::{Nfs, SessionError};
 pub use share::{
     CallClass, CallFigures, ClassFigures, ClientFigures, FindGroups, Groups, Identity, Refusal,

@@ -28,6 +28,7 @@ pub fn status(error: &FsError) -> Nfsstat3 {
         FsError::NotSupported(_) => Nfsstat3::Notsupp,
         FsError::Quota(_) => Nfsstat3::Dquot,
         FsError::OtherProject => Nfsstat3::Xdev,
+        FsError::Reserved => Nfsstat3::Rofs,
         FsError::TooManyOpens => Nfsstat3::Jukebox,
         FsError::Dataset(error) => of_dataset(error),
         // NFS3ERR_IO covers damaged inodes, and errors of newer versions of weir-fs.
@@ -83,6 +84,7 @@ mod tests {
             (FsError::NotSupported(""), Nfsstat3::Notsupp),
             (FsError::Quota(OwnerKind::User), Nfsstat3::Dquot),
             (FsError::OtherProject, Nfsstat3::Xdev),
+            (FsError::Reserved, Nfsstat3::Rofs),
             (FsError::TooManyOpens, Nfsstat3::Jukebox),
             (FsError::Full(""), Nfsstat3::Nospc),
             (FsError::Damaged { inode: 1, what: String::new() }, Nfsstat3::Io),

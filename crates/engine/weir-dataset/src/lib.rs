@@ -44,6 +44,7 @@ pub use objects::range_set::RangeSet;
 pub use objects::record::{VolumeSize, ZERO_BLOCK};
 pub use properties::change::{PropertiesOf, PropertyChange, PropertyTarget};
 pub use snapshots::bookmarks::BookmarkId;
+pub use snapshots::directory::ListedSnapshot;
 pub use snapshots::lookup::DatasetSpace;
 pub use snapshots::take::SnapshotInfo;
 pub use state::engine::{Engine, EngineOptions, VolumeSpec};

@@ -73,6 +73,9 @@ pub enum FsError {
     /// New entries of the directory must belong to the directory's project (EXDEV).
     #[error("the directory belongs to another project")]
     OtherProject,
+    /// The name belongs to the directory of snapshots, which nothing changes (EROFS).
+    #[error("the name .weir in the root belongs to the directory of snapshots")]
+    Reserved,
     /// Clients have the maximum number of files open (ENFILE).
     #[error("too many files are open")]
     TooManyOpens,

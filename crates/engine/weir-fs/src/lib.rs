@@ -26,6 +26,7 @@ mod readable;
 mod policy;
 mod replay;
 mod rights;
+mod snapshots;
 mod user;
 
 pub use attributes::{Attributes, SetAttributes};
@@ -46,5 +47,6 @@ pub use policy::FreeingLimits;
 pub use readable::{ReadableData, ReadableEntries, ReadableInodes};
 pub use replay::FilesystemLayer;
 pub use rights::{Access, Credentials};
+pub use snapshots::{SNAPSHOTS_NAME, SnapshotEntry, Snapshots, VirtualDirectory, WEIR_NAME};
 pub use user::{Allowed, BeforeAfter, Created, InodeRef, Listed, Looked, Removed, Renamed};
 pub use weir_format::files::{Layout, NameCase};

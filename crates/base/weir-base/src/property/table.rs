@@ -13,7 +13,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::value::{AtimePolicy, Kind, Limit, MountPoint, Refreservation, Value};
+use super::value::{
+    AtimePolicy, Kind, Limit, MountPoint, Refreservation, SnapshotVisibility, Value,
+};
 use crate::compression::Compression;
 use crate::names::PropertyOf;
 
@@ -253,6 +255,15 @@ pub const ATIME: Key<AtimePolicy> = Key::new(&set::<AtimePolicy>(
     "whether reads set the time of the last read of a file; relative: at most once a day",
 ));
 
+/// Row of `snapdir`: whether the root of a filesystem lists the directory of its snapshots.
+pub const SNAPDIR: Key<SnapshotVisibility> = Key::new(&set::<SnapshotVisibility>(
+    9,
+    "snapdir",
+    "hidden, visible; only of filesystems",
+    "hidden",
+    "whether the root of the filesystem lists .weir, which has the snapshots",
+));
+
 /// All properties, in the order in which they are displayed.
 pub static TABLE: &[&Property] = &[
     &shown("type", Kind::Word, &[POOL, VOLUME, SNAPSHOT], TYPES),
@@ -333,6 +344,7 @@ pub static TABLE: &[&Property] = &[
     READ_ONLY.row,
     MOUNTPOINT.row,
     ATIME.row,
+    SNAPDIR.row,
 ];
 
 #[cfg(test)]

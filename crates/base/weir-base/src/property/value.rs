@@ -204,6 +204,43 @@ impl Value for AtimePolicy {
     }
 }
 
+/// Value of `snapdir`: whether the root of a filesystem lists the directory `.weir`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SnapshotVisibility {
+    /// The root does not list `.weir`. A lookup of the name finds the directory.
+    #[default]
+    Hidden,
+    /// The root lists `.weir`.
+    Visible,
+}
+
+impl SnapshotVisibility {
+    /// All values, each at the index of its code in on-disk records.
+    const ALL: [(Self, &str); 2] = [(Self::Hidden, "hidden"), (Self::Visible, "visible")];
+}
+
+impl Value for SnapshotVisibility {
+    const KIND: Kind = Kind::Word;
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(value, _)| *value)
+    }
+
+    fn show(&self) -> String {
+        let (_, name) = Self::ALL[*self as usize];
+        name.to_owned()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        vec![*self as u8]
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let [code] = bytes else { return None };
+        Self::ALL.get(usize::from(*code)).map(|(value, _)| *value)
+    }
+}
+
 /// Maximum length of a mount point: records store at most 256 bytes of properties of the table.
 pub const MOUNTPOINT_BYTES_MAX: usize = 160;
 

@@ -9,6 +9,7 @@ use weir_format::files::{OwnerId, OwnerKind, Usage};
 use weir_fs::{Attributes, SetAttributes};
 
 use crate::attributes::is_set_id;
+use crate::operations::places::{changeable, is_own};
 use crate::operations::served::{Done, Served, done};
 
 /// Flags of fallocate(2) (linux/falloc.h).
@@ -50,7 +51,10 @@ impl Served {
     pub(crate) async fn read(&self, number: ObjectId, offset: u64, bytes: u32) -> Done<Vec<u8>> {
         let traffic = self.engine.traffic();
         let begun = traffic.begin(Kind::Read);
-        let read = done(self.files.read(number, offset, bytes as usize).await);
+        let read = match self.in_files(number) {
+            Ok(at) => done(at.files.read(at.number, offset, bytes as usize).await),
+            Err(error) => Err(error),
+        };
         traffic.end(Kind::Read, begun);
         traffic.read(read.as_ref().map_or(0, |data| data.len() as u64));
         read
@@ -64,6 +68,7 @@ impl Served {
         (offset, data): (u64, &[u8]),
         (is_append, clears_set_id): (bool, bool),
     ) -> Done<u64> {
+        let number = changeable(number)?;
         let traffic = self.engine.traffic();
         let begun = traffic.begin(Kind::Write);
         let written = if is_append {
@@ -86,6 +91,7 @@ impl Served {
         mode: i32,
         clears_set_id: bool,
     ) -> Done<()> {
+        let number = changeable(number)?;
         let Allocation { reserves, punches, grows } = allocation(mode)?;
         let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
         let before = self.attributes(number).await?;
@@ -129,6 +135,8 @@ impl Served {
         Ok(())
     }
 
+    /// Copies a range between files. After EXDEV, for a file of a snapshot, the kernel copies the
+    /// data with reads and writes.
     pub(crate) async fn copy(
         &self,
         source: (ObjectId, u64),
@@ -136,6 +144,10 @@ impl Served {
         bytes: u64,
         clears_set_id: bool,
     ) -> Done<u32> {
+        changeable(target.0)?;
+        if !is_own(source.0) {
+            return Err(Errno::EXDEV);
+        }
         let bytes = bytes.min(ONE_COPY_BYTES_MAX);
         Ok(done(self.files.copy_range(source, target, bytes, clears_set_id).await)? as u32)
     }
@@ -147,7 +159,8 @@ impl Served {
             SEEK_HOLE => false,
             _ => return Err(Errno::EINVAL),
         };
-        let found = done(self.files.seek(number, offset, is_data).await)?;
+        let at = self.in_files(number)?;
+        let found = done(at.files.seek(at.number, offset, is_data).await)?;
         found.and_then(|found| i64::try_from(found).ok()).ok_or(Errno::ENXIO)
     }
 }

@@ -9,6 +9,7 @@ use weir_fs::{Attributes, SetAttributes};
 
 use crate::attributes::{now, requested_time};
 use crate::limits::OPENS_MAX;
+use crate::operations::places::{Place, changeable, is_own};
 use crate::operations::served::{Done, Served, done};
 
 /// Changes of attributes that a program requests.
@@ -33,7 +34,10 @@ fn time(time: TimeOrNow) -> TimeStamp {
 
 impl Served {
     pub(crate) async fn attributes(&self, number: ObjectId) -> Done<Attributes> {
-        done(self.files.attributes(number).await)
+        match self.place(number)? {
+            Place::Files(at) => Ok(at.shown(done(at.files.attributes(at.number).await)?)),
+            Place::Virtual(kind, below) => Ok(Self::virtual_attributes((kind, below))),
+        }
     }
 
     pub(crate) async fn set_attributes(
@@ -41,6 +45,7 @@ impl Served {
         number: ObjectId,
         requested: Requested,
     ) -> Done<Attributes> {
+        let number = changeable(number)?;
         let Requested { mode, uid, gid, size, atime, mtime, keeps_set_id } = requested;
         let is_chown = uid.is_some() || gid.is_some();
         let clears = is_chown || (size.is_some() && !keeps_set_id);
@@ -56,16 +61,27 @@ impl Served {
         done(self.files.set_attributes(number, &changes, clears).await)
     }
 
-    /// Opens an inode for a program of a user.
-    pub(crate) async fn open(&self, number: ObjectId, uid: u32) -> Done<()> {
+    /// Opens an inode for a program of a user. weir-fs counts only the opens of inodes that can be
+    /// removed, so a snapshot can be closed while programs have its files open.
+    ///
+    /// # Errors
+    /// EROFS if the program opens a file of a snapshot to write.
+    pub(crate) async fn open(&self, number: ObjectId, uid: u32, writes: bool) -> Done<()> {
+        if writes {
+            changeable(number)?;
+        }
         if !self.opens.add(number, uid, OPENS_MAX) {
             return Err(Errno::ENFILE);
         }
-        let opened = done(self.files.open_inode(number).await);
+        let opened = if is_own(number) {
+            done(self.files.open_inode(number).await).map(drop)
+        } else {
+            self.attributes(number).await.map(drop)
+        };
         if opened.is_err() {
             self.opens.remove(number, uid);
         }
-        opened.map(drop)
+        opened
     }
 
     /// Closes an inode that a program of a user opened.
@@ -73,12 +89,12 @@ impl Served {
         if !self.opens.remove(number, uid) {
             return Err(Errno::EBADF);
         }
-        done(self.files.close(number).await)
+        if is_own(number) { done(self.files.close(number).await) } else { Ok(()) }
     }
 
     /// Closes all inodes at the end of the mount.
     pub(crate) async fn close_all(&self) {
-        for number in self.opens.take() {
+        for number in self.opens.take().into_iter().filter(|number| is_own(*number)) {
             if let Err(error) = self.files.close(number).await {
                 // The next open of the filesystem frees an inode without a name.
                 tracing::debug!(%error, "an open file is not closed");
@@ -86,7 +102,11 @@ impl Served {
         }
     }
 
+    /// Makes the changes of an inode durable. Snapshots have none.
     pub(crate) async fn sync(&self, number: ObjectId) -> Done<()> {
+        if !is_own(number) {
+            return Ok(());
+        }
         let synced = done(self.files.sync(number).await);
         self.engine.traffic().flushed();
         synced

@@ -5,8 +5,9 @@
 
 use fuser::{Errno, RenameFlags};
 use weir_base::ObjectId;
-use weir_fs::{Attributes, NewInode, NewKind, RenameMode};
+use weir_fs::{Attributes, FsError, NewInode, NewKind, RenameMode};
 
+use crate::operations::places::{Place, changeable, is_own, is_snapshot_root};
 use crate::operations::served::{Done, Served, done};
 
 /// Owner and permissions of a new inode.
@@ -20,7 +21,31 @@ pub(crate) struct Creator {
 
 impl Served {
     pub(crate) async fn lookup(&self, directory: ObjectId, name: &[u8]) -> Done<Attributes> {
-        done(self.files.lookup(directory, name).await)
+        let at = match self.place(directory)? {
+            Place::Files(at) => at,
+            Place::Virtual(kind, below) => {
+                return self.lookup_snapshot((kind, below), name).await;
+            }
+        };
+        if name == b".." && is_snapshot_root(directory) {
+            return self.snapshots_attributes();
+        }
+        match at.files.lookup(at.number, name).await {
+            Err(FsError::NotFound) => self.weir(directory, name).ok_or(Errno::ENOENT),
+            found => Ok(at.shown(done(found)?)),
+        }
+    }
+
+    /// Refuses to remove or rename `.weir`, which is no entry of the root.
+    fn refuse_weir<T>(
+        &self,
+        (directory, name): (ObjectId, &[u8]),
+        result: Result<T, FsError>,
+    ) -> Done<T> {
+        match result {
+            Err(FsError::NotFound) if self.weir(directory, name).is_some() => Err(Errno::EROFS),
+            result => done(result),
+        }
     }
 
     pub(crate) async fn create(
@@ -30,6 +55,7 @@ impl Served {
         kind: NewKind<'_>,
         creator: Creator,
     ) -> Done<Attributes> {
+        let directory = changeable(directory)?;
         let Creator { uid, gid, mode: permissions, umask } = creator;
         let new = NewInode { kind, permissions, umask, uid, gid };
         done(self.files.create_inode(directory, name, &new).await)
@@ -41,11 +67,16 @@ impl Served {
         directory: ObjectId,
         name: &[u8],
     ) -> Done<Attributes> {
+        let directory = changeable(directory)?;
+        if !is_own(number) {
+            return Err(Errno::EXDEV);
+        }
         done(self.files.link(number, directory, name).await)
     }
 
     pub(crate) async fn read_link(&self, number: ObjectId) -> Done<Vec<u8>> {
-        done(self.files.read_link(number).await)
+        let at = self.in_files(number)?;
+        done(at.files.read_link(at.number).await)
     }
 
     pub(crate) async fn remove(
@@ -54,7 +85,8 @@ impl Served {
         name: &[u8],
         is_directory: bool,
     ) -> Done<()> {
-        done(self.files.remove(directory, name, is_directory).await)
+        let removed = self.files.remove(changeable(directory)?, name, is_directory).await;
+        self.refuse_weir((directory, name), removed)
     }
 
     pub(crate) async fn rename(
@@ -63,7 +95,11 @@ impl Served {
         to: (ObjectId, &[u8]),
         flags: RenameFlags,
     ) -> Done<()> {
-        done(self.files.rename(from, to, rename_mode(flags)?).await)
+        for directory in [from.0, to.0] {
+            changeable(directory)?;
+        }
+        let renamed = self.files.rename(from, to, rename_mode(flags)?).await;
+        self.refuse_weir(from, renamed)
     }
 }
 

@@ -8,6 +8,7 @@ use weir_base::ObjectId;
 use weir_format::files::{FileType, Inode};
 use weir_fs::SetAttributes;
 
+use crate::operations::places::changeable;
 use crate::operations::served::{Done, Served, done};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -94,7 +95,7 @@ impl Served {
         uid: u32,
         (flags, project): (u32, Option<u32>),
     ) -> Done<()> {
-        let found = self.attributes(inode).await?;
+        let found = self.attributes(changeable(inode)?).await?;
         // The kernel checks the owner only since Linux 5.13.
         if uid != 0 && uid != found.uid {
             return Err(Errno::EPERM);

@@ -17,6 +17,7 @@ use crate::errno::errno;
 use crate::limits::KERNEL_CACHE;
 use crate::operations::opens::Opens;
 use crate::operations::other_changes::OtherChanges;
+use crate::operations::places::{SnapshotsBelow, is_own, is_snapshot_root, is_virtual};
 
 /// Maximum length of a name (statvfs(3)).
 const NAME_BYTES_MAX: u32 = 255;
@@ -27,6 +28,8 @@ pub(crate) type Done<T> = Result<T, Errno>;
 /// The filesystem of a mount.
 pub(crate) struct Served {
     pub(crate) files: Arc<Filesystem>,
+    /// The directory of snapshots; `None` if the mount shows a snapshot.
+    pub(crate) snapshots: Option<SnapshotsBelow>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) opens: Opens,
@@ -74,10 +77,25 @@ impl Served {
         file_attr(attributes, self.files.record_size().bytes() as u32)
     }
 
-    /// Time for which the kernel may use the attributes of an answer without a request, except of
-    /// an answer to GETATTR ([`OtherChanges`]).
+    /// Time for which the kernel may use the attributes of an answer to GETATTR without a request.
+    pub(crate) fn attributes_time(attributes: &Attributes) -> Duration {
+        if is_virtual(attributes.number) { Duration::ZERO } else { cache_time(attributes) }
+    }
+
+    /// As [`Self::attributes_time`], for any other answer ([`OtherChanges`]). No protocol changes a
+    /// snapshot.
     pub(crate) fn answer_time(&self, attributes: &Attributes) -> Duration {
-        if self.other_changes.exist() { Duration::ZERO } else { cache_time(attributes) }
+        if is_own(attributes.number) && self.other_changes.exist() {
+            Duration::ZERO
+        } else {
+            Self::attributes_time(attributes)
+        }
+    }
+
+    /// Time for which the kernel may use the name of an inode without a request. The server
+    /// destroys and renames snapshots without a notification of the kernel.
+    pub(crate) fn entry_time(&self, found: &Attributes) -> Duration {
+        if is_snapshot_root(found.number) { Duration::ZERO } else { self.name_cache() }
     }
 
     /// Time for which the kernel may use a name without a request. The kernel compares names byte

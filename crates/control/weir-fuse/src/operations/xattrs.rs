@@ -7,6 +7,7 @@ use fuser::Errno;
 use weir_base::ObjectId;
 use weir_fs::{ACCESS_ACL, S_ISGID, SetAttributes, XattrMode};
 
+use crate::operations::places::{Place, changeable};
 use crate::operations::served::{Done, Served, done};
 
 /// Flags of setxattr(2).
@@ -35,12 +36,18 @@ impl Served {
     /// Returns the value of an attribute. The caller has checked that the name is not
     /// [`is_capability`].
     pub(crate) async fn xattr(&self, number: ObjectId, name: &[u8]) -> Done<Vec<u8>> {
-        done(self.files.xattr(number, name).await)
+        match self.place(number)? {
+            Place::Files(at) => done(at.files.xattr(at.number, name).await),
+            Place::Virtual(..) => Err(Errno::ENODATA),
+        }
     }
 
     /// Returns the names of all attributes, each followed by NUL (listxattr(2)).
     pub(crate) async fn xattr_names(&self, number: ObjectId) -> Done<Vec<u8>> {
-        let names = done(self.files.xattr_names(number).await)?;
+        let names = match self.place(number)? {
+            Place::Files(at) => done(at.files.xattr_names(at.number).await)?,
+            Place::Virtual(..) => return Ok(Vec::new()),
+        };
         Ok(names.iter().flat_map(|name| name.iter().copied().chain([0])).collect())
     }
 
@@ -51,6 +58,7 @@ impl Served {
         flags: i32,
         (uid, gid): (u32, u32),
     ) -> Done<()> {
+        let number = changeable(number)?;
         if is_capability(name) {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -74,7 +82,7 @@ impl Served {
     }
 
     pub(crate) async fn remove_xattr(&self, number: ObjectId, name: &[u8]) -> Done<()> {
-        done(self.files.set_xattr(number, name, None).await)
+        done(self.files.set_xattr(changeable(number)?, name, None).await)
     }
 }
 

@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags,
-    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents,
+    PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
@@ -24,7 +24,7 @@ use weir_base::ObjectId;
 use weir_format::files::FileType;
 use weir_fs::{Attributes, Changed, NewKind};
 
-use crate::attributes::{cache_time, generation, kind, special_type};
+use crate::attributes::{generation, kind, special_type};
 use crate::limits::{BACKGROUND_MAX, ONE_WRITE_BYTES_MAX};
 use crate::operations::inodes::Requested;
 use crate::operations::names::Creator;
@@ -50,11 +50,10 @@ fn user_of(handle: FileHandle) -> u32 {
 }
 
 fn entry(served: &Served, reply: ReplyEntry, found: Done<Attributes>) {
-    let names = served.name_cache();
     match found {
         Ok(found) => {
             let (attr, time) = (served.file_attr(&found), served.answer_time(&found));
-            reply.entry_with_ttls(&time, &names, &attr, generation(&found));
+            reply.entry_with_ttls(&time, &served.entry_time(&found), &attr, generation(&found));
         }
         Err(error) => reply.error(error),
     }
@@ -134,9 +133,9 @@ impl Adapter {
         });
     }
 
-    fn open_inode(&self, inode: INodeNo, uid: u32, reply: ReplyOpen) {
+    fn open_inode(&self, inode: INodeNo, (uid, writes): (u32, bool), reply: ReplyOpen) {
         self.run(move |served| async move {
-            match served.open(number(inode), uid).await {
+            match served.open(number(inode), uid, writes).await {
                 Ok(()) => reply.opened(handle_of(uid), FopenFlags::FOPEN_KEEP_CACHE),
                 Err(error) => reply.error(error),
             }
@@ -251,7 +250,8 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         self.run(move |served| async move {
-            attributes(&served, reply, served.attributes(number(inode)).await, cache_time);
+            let found = served.attributes(number(inode)).await;
+            attributes(&served, reply, found, Served::attributes_time);
         });
     }
 
@@ -355,7 +355,7 @@ impl Filesystem for Adapter {
         self.run(move |served| async move {
             let created = async {
                 let created = served.create(parent, &name, NewKind::File, creator).await?;
-                served.open(created.number, creator.uid).await?;
+                served.open(created.number, creator.uid, true).await?;
                 Ok(created)
             };
             match created.await {
@@ -417,8 +417,9 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn open(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.open_inode(inode, request.uid(), reply);
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let writes = flags.acc_mode() != OpenAccMode::O_RDONLY;
+        self.open_inode(inode, (request.uid(), writes), reply);
     }
 
     fn read(
@@ -515,7 +516,7 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.open_inode(inode, request.uid(), reply);
+        self.open_inode(inode, (request.uid(), false), reply);
     }
 
     fn readdir(
@@ -549,12 +550,11 @@ impl Filesystem for Adapter {
     ) {
         self.run(move |served| async move {
             let filled = fill(&served, (number(inode), offset), async |listed| {
-                let Some(found) = served.attributes_of_entry(listed).await? else {
+                let Some((found, time)) = served.attributes_of_entry(listed).await? else {
                     return Ok(false);
                 };
                 let (name, inode) = (OsStr::from_bytes(&listed.name), INodeNo(listed.number.0));
                 let (attr, offset) = (served.file_attr(&found), listed.offset);
-                let time = served.name_cache().min(served.answer_time(&found));
                 Ok(reply.add(inode, offset, name, &time, &attr, generation(&found)))
             });
             match filled.await {

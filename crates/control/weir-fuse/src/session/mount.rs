@@ -20,11 +20,12 @@ use fuser::{Config, Session, SessionACL};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use weir_dataset::{Engine, Volume};
-use weir_fs::Filesystem;
+use weir_fs::{Filesystem, Snapshots};
 
 use crate::error::{DEVICE, MountError};
 use crate::operations::opens::Opens;
 use crate::operations::other_changes::OtherChanges;
+use crate::operations::places::SnapshotsBelow;
 use crate::operations::served::Served;
 use crate::session::adapter::Adapter;
 use crate::session::fusermount;
@@ -55,7 +56,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts an open filesystem of a dataset. The call waits for the kernel.
+    /// Mounts an open filesystem of a dataset. The call waits for the kernel. `snapshots`: the
+    /// snapshots of the filesystem below `.weir/snapshot`; `None` for the mount of a snapshot.
     ///
     /// `before_mount` gets the caches of the kernel before the kernel can have anything in them. It
     /// connects other protocols that change the filesystem. If the start fails, the caches have
@@ -64,7 +66,7 @@ impl Mount {
     /// # Errors
     /// The reason why the mount could not start.
     pub fn start(
-        files: Arc<Filesystem>,
+        (files, snapshots): (Arc<Filesystem>, Option<Arc<dyn Snapshots>>),
         (engine, volume): (Arc<Engine>, Arc<Volume>),
         options: MountOptions,
         before_mount: impl FnOnce(&KernelCaches),
@@ -75,7 +77,8 @@ impl Mount {
         let (caches, end_of_caches, changes) =
             KernelCaches::new(&options.name, other_changes.clone());
         let opens = Opens::default();
-        let served = Arc::new(Served { files, engine, volume, opens, other_changes });
+        let snapshots = snapshots.map(SnapshotsBelow::new);
+        let served = Arc::new(Served { files, snapshots, engine, volume, opens, other_changes });
         let (report, started) = blocking::sync_channel(1);
         let worked = Arc::clone(&served);
         let body = move || worker::run(&worked, queue, &report);

@@ -139,11 +139,12 @@ impl Machine {
             }
         };
         let of = (Arc::clone(&engine), volume);
-        let mount = Mount::start(Arc::clone(&files), of, options, connect).unwrap();
+        let mount = Mount::start((Arc::clone(&files), None), of, options, connect).unwrap();
         let root = weir_device::new_runtime().unwrap().block_on(files.attributes(ROOT)).unwrap();
         let root = InodeRef::from(&root);
         let server = Server::new(9);
         server.shares.set(Share {
+            snapshots: None,
             id: ShareId::of(PATH, FSID, root),
             key: HandleKey::new(7),
             path: PATH.to_owned(),

@@ -12,12 +12,15 @@ use weir_oncrpc::{Encoder, Failed, Opaque, Xdr};
 
 use crate::attributes::{fattr, wcc};
 use crate::handle::Handle;
+use crate::procedures::view::View;
 use crate::share::{Identity, Share};
 use crate::status::status;
 
 /// The place of a call: an inode of a share, and the user of the call.
 pub(crate) struct At {
     pub(crate) share: Arc<Share>,
+    /// Part of the share that has the inode.
+    pub(crate) view: View,
     pub(crate) inode: InodeRef,
     pub(crate) user: Identity,
     /// Number of bytes that the call read or wrote so far.
@@ -28,32 +31,49 @@ pub(crate) struct At {
 
 impl At {
     pub(crate) fn files(&self) -> &Filesystem {
-        &self.share.files
+        match &self.view {
+            View::Own | View::Virtual(..) => &self.share.files,
+            View::Snapshot(_, files) => files,
+        }
+    }
+
+    /// True if the inode belongs to the filesystem of the share, which clients can change.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.view, View::Own)
     }
 
     /// True if the inode is the directory that clients mount.
     pub(crate) fn is_root(&self) -> bool {
-        self.inode == self.share.root
+        self.is_own() && self.inode == self.share.root
     }
 
     pub(crate) fn fattr(&self, attributes: &Attributes) -> Fattr3 {
-        fattr(attributes, self.share.fsid)
+        fattr(attributes, self.view.fsid(self.share.fsid))
     }
 
     pub(crate) fn wcc(&self, change: &BeforeAfter) -> WccData {
         wcc(change, self.share.fsid)
     }
 
-    /// Handle of an inode of this share.
+    /// Handle of an inode of the filesystem or snapshot of the call.
     pub(crate) fn handle(&self, inode: InodeRef) -> [u8; Handle::BYTES] {
-        let Share { id, fsid, .. } = *self.share;
-        self.share.key.encode(&Handle { share: id, fsid, inode, snapshot: 0 })
+        self.share.handle(inode, self.view.snapshot())
+    }
+
+    /// Attributes of the inode of the call.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub(crate) async fn attributes(&self) -> Result<Attributes, FsError> {
+        match &self.view {
+            View::Virtual(directory, snapshots) => Ok(directory.attributes(&**snapshots)),
+            View::Own | View::Snapshot(..) => self.files().attributes_of(self.inode).await,
+        }
     }
 
     /// Attributes of the inode of the call, for the reply of a failed call.
     pub(crate) async fn known(&self) -> PostOpAttr {
-        let attributes = self.files().attributes_of(self.inode).await;
-        attributes.ok().map(|attributes| self.fattr(&attributes))
+        self.attributes().await.ok().map(|attributes| self.fattr(&attributes))
     }
 
     /// As [`Self::known`], for a failed change.

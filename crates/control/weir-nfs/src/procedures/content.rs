@@ -5,7 +5,7 @@
 //! Invariant: data is acknowledged as stable only after a sync.
 
 use weir_format::files::{FileType, TimeStamp};
-use weir_fs::{Allowed, BeforeAfter, Changed, FsError};
+use weir_fs::{Allowed, Attributes, BeforeAfter, Changed, FsError};
 use weir_nfs_wire::nfs3::{
     AccessArgs, AccessResok, CommitArgs, CommitResok, GetattrResok, Nfsstat3, Nfstime3, ReadArgs,
     ReadlinkResok, SetattrArgs, StableHow, WriteArgs, WriteResok, access, encode_read_head,
@@ -16,9 +16,10 @@ use weir_pool::PlantedBug;
 use crate::attributes::set_attributes;
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::procedures::at::{At, put, put_error, put_status};
+use crate::procedures::view::View;
 
 pub(super) async fn getattr(at: &At, out: &mut Encoder<'_>) {
-    match at.files().attributes_of(at.inode).await {
+    match at.attributes().await {
         Ok(attributes) => put(out, &GetattrResok { attributes: at.fattr(&attributes) }),
         Err(error) => put_error(out, &error, ()),
     }
@@ -66,13 +67,27 @@ fn of_write(change: &BeforeAfter, offset: u64, bytes: u64) -> Changed {
     Changed::default().data(change.after.number, data)
 }
 
+/// Returns the attributes of the inode of the call, and the rights of the user on it. Every user
+/// may read the directories above the snapshots.
+async fn allowed(at: &At) -> Result<(Attributes, Allowed), FsError> {
+    match &at.view {
+        View::Virtual(..) => {
+            let rights = Allowed { reads: true, looks_up: true, ..Allowed::default() };
+            Ok((at.attributes().await?, rights))
+        }
+        View::Own | View::Snapshot(..) => {
+            at.files().allowed(&at.user.credentials(), at.inode).await
+        }
+    }
+}
+
 pub(super) async fn access(at: &At, args: &AccessArgs<'_>, out: &mut Encoder<'_>) {
-    let (attributes, allowed) = match at.files().allowed(&at.user.credentials(), at.inode).await {
+    let (attributes, allowed) = match allowed(at).await {
         Ok(found) => found,
         Err(error) => return put_error(out, &error, at.known().await),
     };
     let Allowed { reads, looks_up, modifies, extends, deletes, executes } = allowed;
-    let changes = at.user.writes;
+    let changes = at.user.writes && at.is_own();
     let bits = [
         (reads, access::READ),
         (looks_up, access::LOOKUP),

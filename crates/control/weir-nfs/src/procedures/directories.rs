@@ -6,8 +6,10 @@
 //! - a cookie stays valid whatever happens to other entries, so the cookie verifier is always 0;
 //! - a reply without entries says that the list ends, or that the buffer is too small.
 
-use weir_base::ObjectId;
-use weir_fs::{Attributes, FsError, InodeRef};
+use weir_base::{DatasetId, ObjectId};
+use weir_fs::{
+    Attributes, FsError, InodeRef, ROOT, SNAPSHOTS_NAME, Snapshots, VirtualDirectory, WEIR_NAME,
+};
 use weir_nfs_wire::nfs3::{
     DirectoryReply, DirectoryRoom, Entry, EntryPlus, Nfsstat3, ReaddirArgs, ReaddirplusArgs,
     Verifier,
@@ -16,11 +18,17 @@ use weir_oncrpc::{Encoder, Opaque};
 
 use crate::limits::{DIRECTORY_BYTES_MAX, ENTRIES_MAX};
 use crate::procedures::at::{At, as_handle, put_error, put_status};
+use crate::procedures::view::View;
 
 const NO_VERIFIER: Verifier = [0; 8];
 /// Cookies of the entries `.` and `..`. Other entries have larger cookies.
 const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
+/// Cookie of `.weir` in a root, and of `snapshot` in `.weir`.
+const WEIR_COOKIE: u64 = 3;
+
+/// Maximum number of snapshots in a part of a list.
+const SNAPSHOTS_MAX: usize = 256;
 
 /// An entry of the list, also `.` and `..`.
 struct Item {
@@ -39,6 +47,9 @@ struct Part {
 
 /// Lists the entries after a cookie.
 async fn part(at: &At, cookie: u64) -> Result<Part, FsError> {
+    if let View::Virtual(directory, all) = &at.view {
+        return Ok(part_of_virtual((*directory, &**all), cookie));
+    }
     let after = if cookie <= PARENT_COOKIE { 0 } else { cookie };
     let listed = at.files().list_for(&at.user.credentials(), at.inode, after).await?;
     let mut items = Vec::with_capacity(listed.entries.len() + 2);
@@ -48,8 +59,16 @@ async fn part(at: &At, cookie: u64) -> Result<Part, FsError> {
     }
     if cookie < PARENT_COOKIE {
         let parent = at.files().parent_of(at.inode).await?;
-        let number = if at.is_root() { at.inode.number.0 } else { parent.0 };
+        let number = match parent {
+            _ if at.is_root() => at.inode.number.0,
+            _ if at.is_snapshot_root() => VirtualDirectory::Snapshots.number().0,
+            parent => parent.0,
+        };
         items.push(Item { number, name: b"..".as_slice().into(), cookie: PARENT_COOKIE });
+    }
+    if cookie < WEIR_COOKIE && at.lists_weir().await? {
+        let number = VirtualDirectory::Weir.number().0;
+        items.push(Item { number, name: WEIR_NAME.into(), cookie: WEIR_COOKIE });
     }
     let is_last = listed.entries.is_empty();
     for entry in listed.entries {
@@ -57,6 +76,43 @@ async fn part(at: &At, cookie: u64) -> Result<Part, FsError> {
         items.push(Item { number: entry.inode.0, name: entry.name, cookie });
     }
     Ok(Part { directory: listed.directory, items, is_last })
+}
+
+/// Lists a directory above the snapshots after a cookie. The cookie of a snapshot is its number
+/// plus [`PARENT_COOKIE`]. The entries have no handles in READDIRPLUS, so a list opens no snapshot.
+fn part_of_virtual((directory, all): (VirtualDirectory, &dyn Snapshots), cookie: u64) -> Part {
+    let (above, number) = match directory {
+        VirtualDirectory::Weir => (ROOT, directory.number()),
+        VirtualDirectory::Snapshots => (VirtualDirectory::Weir.number(), directory.number()),
+    };
+    let specials = [(number, &b"."[..], SELF_COOKIE), (above, b"..", PARENT_COOKIE)];
+    let special = |(number, name, cookie): (ObjectId, &[u8], u64)| Item {
+        number: number.0,
+        name: name.into(),
+        cookie,
+    };
+    let mut items: Vec<Item> = specials.map(special).into_iter().collect();
+    let mut is_last = true;
+    match directory {
+        VirtualDirectory::Weir => {
+            let number = VirtualDirectory::Snapshots.number();
+            items.push(special((number, SNAPSHOTS_NAME, WEIR_COOKIE)));
+        }
+        VirtualDirectory::Snapshots => {
+            let listed = all.list(DatasetId(cookie.saturating_sub(PARENT_COOKIE)));
+            is_last = listed.len() <= SNAPSHOTS_MAX;
+            // Clients see the number of the root of the snapshot as soon as they enter it.
+            let number =
+                |dataset: DatasetId| VirtualDirectory::NUMBERS.wrapping_add(dataset.0 << 2);
+            items.extend(listed.into_iter().take(SNAPSHOTS_MAX).map(|found| Item {
+                number: number(found.dataset),
+                name: found.name,
+                cookie: found.dataset.0.saturating_add(PARENT_COOKIE),
+            }));
+        }
+    }
+    items.retain(|item| item.cookie > cookie);
+    Part { directory: directory.attributes(all), items, is_last }
 }
 
 pub(super) async fn readdir(at: &At, args: &ReaddirArgs<'_>, out: &mut Encoder<'_>) {

@@ -15,8 +15,10 @@ use weir_oncrpc::message::{AuthStat, OpaqueAuth};
 
 use crate::handle::Handle;
 use crate::procedures::at::{At, put_status};
+use crate::procedures::view::View;
 use crate::procedures::{content, directories, names, properties};
 use crate::share::{Found, Groups, Refusal, Shares, identify_caller};
+use crate::status::status;
 
 /// The client of a call.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +50,7 @@ pub(crate) async fn resolve(
         Found::Nothing => return Err(Stop::Status(Nfsstat3::Stale)),
     };
     let Some(handle) = share.key.decode(handle.bytes()) else { return Err(bad) };
-    // Snapshots have no shares yet.
-    if share.fsid != handle.fsid || handle.snapshot != 0 {
+    if share.fsid != handle.fsid {
         return Err(Stop::Status(Nfsstat3::Stale));
     }
     let rules = (&share.rules, caller.groups);
@@ -58,10 +59,13 @@ pub(crate) async fn resolve(
         Refusal::Access => Stop::Status(Nfsstat3::Acces),
         Refusal::Auth(stat) => Stop::Auth(stat),
     })?;
-    if effect == Effect::Changes && !user.writes {
+    let is_own = handle.snapshot == Handle::OF_FILESYSTEM;
+    if effect == Effect::Changes && !(user.writes && is_own) {
         return Err(Stop::Status(Nfsstat3::Rofs));
     }
-    Ok(At { share, inode: handle.inode, user, bytes: Cell::new(0), data: Cell::default() })
+    let view = View::of(&share, &handle).map_err(|error| Stop::Status(status(&error)))?;
+    let (bytes, data) = (Cell::new(0), Cell::default());
+    Ok(At { share, view, inode: handle.inode, user, bytes, data })
 }
 
 /// The handle that decides about share and user.
@@ -119,6 +123,17 @@ fn put_stopped(procedure: Procedure, status: Nfsstat3, out: &mut Encoder<'_>) {
     }
 }
 
+/// Status of a procedure that an inode of a snapshot, or a directory above the snapshots, does not
+/// have.
+fn unsuitable(at: &At, procedure: Procedure) -> Option<Nfsstat3> {
+    match (&at.view, procedure) {
+        (View::Own, _) => None,
+        (_, Procedure::Commit) => Some(Nfsstat3::Rofs),
+        (View::Virtual(..), Procedure::Read | Procedure::Readlink) => Some(Nfsstat3::Inval),
+        _ => None,
+    }
+}
+
 /// Runs the procedure of a call and appends its results. Returns the place of the call, if it has
 /// one.
 ///
@@ -148,8 +163,13 @@ pub(crate) async fn run(
         }
         let handle = at.share.key.decode(handle.bytes()).ok_or(Nfsstat3::Badhandle)?;
         let is_same = handle.fsid == at.share.fsid;
-        if is_same && handle.snapshot == 0 { Ok(handle.inode) } else { Err(Nfsstat3::Xdev) }
+        let is_own = handle.snapshot == Handle::OF_FILESYSTEM;
+        if is_same && is_own { Ok(handle.inode) } else { Err(Nfsstat3::Xdev) }
     };
+    if let Some(status) = unsuitable(&at, procedure) {
+        put_stopped(procedure, status, out);
+        return Ok(Some(at));
+    }
     match args {
         Args::Null(()) => {}
         Args::Getattr(_) => content::getattr(&at, out).await,

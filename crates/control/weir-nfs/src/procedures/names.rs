@@ -2,7 +2,8 @@
 //!
 //! Spec: RFC 1813 sections 3.3.3 and 3.3.8 to 3.3.15.
 //!
-//! Invariant: no name leads out of the share: `..` of its root is the root itself.
+//! Invariant: no name leads out of the share and its snapshots: `..` of its root is the root
+//! itself.
 
 use weir_format::files::FileType;
 use weir_fs::{
@@ -18,6 +19,8 @@ use weir_oncrpc::Encoder;
 use crate::attributes::{device_number, set_attributes};
 use crate::procedures::at::{At, as_handle, put, put_error, put_status};
 use crate::procedures::content::of_attributes;
+use crate::procedures::snapshots;
+use crate::procedures::view::View;
 use crate::status::status;
 
 pub(super) async fn lookup(at: &At, args: &DirOpArgs<'_>, out: &mut Encoder<'_>) {
@@ -26,7 +29,13 @@ pub(super) async fn lookup(at: &At, args: &DirOpArgs<'_>, out: &mut Encoder<'_>)
         b".." if at.is_root() => b".",
         name => name,
     };
+    let leads_up = name == b".." && at.is_snapshot_root();
+    if (leads_up || matches!(at.view, View::Virtual(..))) && snapshots::lookup(at, name, out).await
+    {
+        return;
+    }
     match at.files().lookup_for(&at.user.credentials(), at.inode, name).await {
+        Err(FsError::NotFound) if at.is_own() && snapshots::lookup(at, name, out).await => {}
         Ok(Looked { found, directory }) => put(
             out,
             &LookupResok {

@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: u32 = 255;
 
 /// Attributes of the inode of the call. `None` if the inode is gone: the result is an error then.
 async fn known(at: &At, out: &mut Encoder<'_>) -> Option<PostOpAttr> {
-    match at.files().attributes_of(at.inode).await {
+    match at.attributes().await {
         Ok(attributes) => Some(Some(at.fattr(&attributes))),
         Err(error) => {
             put_error(out, &error, PostOpAttr::None);
@@ -29,7 +29,8 @@ async fn known(at: &At, out: &mut Encoder<'_>) -> Option<PostOpAttr> {
 
 pub(super) async fn fsstat(at: &At, out: &mut Encoder<'_>) {
     let Some(attributes) = known(at, out).await else { return };
-    match at.files().statistics().await {
+    // A snapshot has no space of its own.
+    match at.share.files.statistics().await {
         Ok(found) => put(
             out,
             &FsstatResok {

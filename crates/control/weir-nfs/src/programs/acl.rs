@@ -16,6 +16,7 @@ use weir_oncrpc::message::AuthStat;
 
 use crate::procedures::at::{At, put, put_error, put_status};
 use crate::procedures::dispatch::{Caller, Stop, resolve};
+use crate::procedures::view::View;
 use crate::share::Shares;
 
 /// Runs a procedure of NFSACL and appends its results.
@@ -53,7 +54,11 @@ async fn getacl(at: &At, args: &GetaclArgs<'_>, out: &mut Encoder<'_>) {
     if args.mask & !mask::ALL != 0 {
         return put_status(out, Nfsstat3::Inval, at.known().await);
     }
-    let (attributes, [access, default]) = match at.files().acls_of(at.inode).await {
+    let found = match at.view {
+        View::Virtual(..) => at.attributes().await.map(|found| (found, [None, None])),
+        View::Own | View::Snapshot(..) => at.files().acls_of(at.inode).await,
+    };
+    let (attributes, [access, default]) = match found {
         Ok(found) => found,
         Err(error) => return put_error(out, &error, at.known().await),
     };

@@ -6,6 +6,6 @@ mod outcome;
 mod quota;
 mod server;
 
-pub use mount::{Mounts, find_directory};
+pub use mount::Mounts;
 pub(crate) use server::put_padding;
 pub use server::{Client, Server, put_data};

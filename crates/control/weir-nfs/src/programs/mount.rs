@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
-use weir_fs::{Credentials, Filesystem, FsError, InodeRef, Looked};
 use weir_nfs_wire::mount::{DirPath, Export, MountEntry, MountName, v1, v3};
 use weir_oncrpc::message::{AcceptStat, flavor};
 use weir_oncrpc::{Array, Decoder, Encoder, Failed, List, Opaque};
@@ -18,13 +17,10 @@ use weir_oncrpc::{Array, Decoder, Encoder, Failed, List, Opaque};
 use crate::handle::Handle;
 use crate::limits::MOUNTS_MAX;
 use crate::procedures::dispatch::Caller;
+use crate::procedures::paths::find_place;
 use crate::programs::outcome::Outcome;
-use crate::share::{Found, Refusal, Share, Shares, identify};
+use crate::share::{Found, Refusal, Shares, identify};
 use crate::status::mount_status;
-
-/// User that walks the path of a mount. The rules of the share, which the server checks before,
-/// decide about the mount.
-const WALKER: Credentials<'static> = Credentials::SUPERUSER;
 
 /// Error number of MNT in version 1.
 const EACCES: u32 = 13;
@@ -144,34 +140,7 @@ async fn mount(
         Ok(_) | Err(Refusal::Auth(_)) => {}
         Err(Refusal::Access) => return Err(v3::Mountstat3::Acces),
     }
-    let found = find_directory(&share.files, share.root, rest).await;
-    let inode = found.map_err(|error| mount_status(&error))?;
-    let Share { id, key, fsid, .. } = *share;
-    Ok(key.encode(&Handle { share: id, fsid, inode, snapshot: 0 }))
-}
-
-/// Finds the directory with a path below the directory `root`, with the rights of the superuser.
-///
-/// # Errors
-/// `NotFound` also for a path with `.` or `..`; `NotDirectory`; `Stale` if `root` is gone.
-pub async fn find_directory(
-    files: &Filesystem,
-    root: InodeRef,
-    path: &[u8],
-) -> Result<InodeRef, FsError> {
-    let mut at = root;
-    files.attributes_of(at).await?;
-    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-        if [&b"."[..], b".."].contains(&name) {
-            return Err(FsError::NotFound);
-        }
-        let Looked { found, .. } = files.lookup_for(&WALKER, at, name).await?;
-        at = InodeRef::from(&found);
-        if found.file_type != weir_format::files::FileType::Directory {
-            return Err(FsError::NotDirectory);
-        }
-    }
-    Ok(at)
+    find_place(&share, rest).await.map_err(|error| mount_status(&error))
 }
 
 /// Text of the lists of mounts and exports.

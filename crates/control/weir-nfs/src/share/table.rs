@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use weir_fs::{Filesystem, InodeRef};
+use weir_fs::{Filesystem, InodeRef, Snapshots};
 use weir_nfs_wire::nfs3::Verifier;
 
 use super::rules::Rules;
@@ -28,6 +28,9 @@ pub struct Share {
     pub path: String,
     /// The filesystem.
     pub files: Arc<Filesystem>,
+    /// Snapshots of the filesystem, for `.weir/snapshot` in its root. `None` if clients mount
+    /// another directory.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
     /// Number of the filesystem in handles and attributes.
     pub fsid: u64,
     /// Directory that clients mount.

@@ -98,6 +98,7 @@ impl Served {
             key: HandleKey::new(7),
             path: path.to_owned(),
             files: Arc::clone(&self.files),
+            snapshots: None,
             fsid: FSID,
             root,
             rules: Rules::new(rules).unwrap(),

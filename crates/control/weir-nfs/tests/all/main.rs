@@ -9,4 +9,5 @@ mod groups;
 mod replay_model;
 mod replays;
 mod shares;
+mod snapshots;
 mod watchers;

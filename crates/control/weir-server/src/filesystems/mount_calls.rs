@@ -17,6 +17,7 @@ use weir_api::{ApiError, Handle};
 use weir_base::property::{MOUNTPOINT, MountPoint};
 use weir_base::{ErrorKind, names};
 use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, Volume};
+use weir_fs::Snapshots;
 use weir_fuse::{MountError, MountOptions};
 
 use crate::access::aside::aside;
@@ -28,6 +29,7 @@ use crate::record::events::NewEvent;
 use crate::state::mounts::MOUNTS_MAX;
 use crate::state::open_filesystems::{OpenFilesystem, still_ending};
 use crate::state::server::{Manager, refuse_above};
+use crate::state::snapshot_directory::{ClosedSnapshots, SnapshotDirectory};
 
 fn mount_error(name: &str, directory: &str, error: &MountError) -> ApiError {
     let message = format!("{name} cannot be mounted at {directory}: {error}");
@@ -105,7 +107,7 @@ impl Manager {
         let open = self.open_filesystem(full, &engine, &volume).await?;
         let of_thread = Arc::clone(&open);
         let start = move || {
-            let files = Arc::clone(&of_thread.files);
+            let files = (Arc::clone(&of_thread.files), of_thread.snapshots.clone());
             let connect = |caches: &_| of_thread.connect_mount(caches);
             weir_fuse::Mount::start(files, (engine, volume), options, connect)
         };
@@ -191,7 +193,11 @@ impl Manager {
         engine: &Arc<Engine>,
         volume: &Arc<Volume>,
     ) -> Result<Arc<OpenFilesystem>, ApiError> {
-        let open = self.open_filesystems.open(engine, volume).await?;
+        let snapshots = || -> Arc<dyn Snapshots> {
+            let of = (Arc::clone(engine), Arc::clone(volume));
+            Arc::new(SnapshotDirectory::new(of, self.open_filesystems.clone()))
+        };
+        let open = self.open_filesystems.open(engine, volume, snapshots).await?;
         open.map_err(|error| fs_error(full, &error))
     }
 
@@ -203,6 +209,15 @@ impl Manager {
     pub(crate) async fn wait_for_ends(&self, of: Of<'_>) -> Result<(), ApiError> {
         self.mounts.wait_for_ends(of).await?;
         self.open_filesystems.wait_for_ends(of).await
+    }
+
+    /// Closes the snapshots that clients have opened below `.weir/snapshot` and that the filter
+    /// selects, until the result is dropped. The caller holds the lock of the pool.
+    ///
+    /// # Errors
+    /// `Busy` if requests do not end.
+    pub(crate) async fn close_snapshots(&self, of: Of<'_>) -> Result<ClosedSnapshots, ApiError> {
+        self.open_filesystems.close_snapshots(of).await
     }
 
     /// Commits the pools with mounts, and unmounts all filesystems and snapshots. A mount that

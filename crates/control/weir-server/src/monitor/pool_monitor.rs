@@ -47,6 +47,7 @@ pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
     loop {
         timer.tick().await;
         events.add_counts();
+        manager.open_filesystems.close_idle_snapshots();
         if events.has_unsaved() {
             let saving = Arc::clone(&events);
             // The blocking task saves the events and ends by itself, so its handle is not needed.

@@ -26,7 +26,7 @@ use weir_base::{Clock as _, ErrorKind, SystemClock};
 use weir_dataset::{Engine, PropertyChange, PropertyTarget, SnapshotId, TAKEN_BY, TakenBy, Volume};
 
 use crate::answer::errors::{api_error, not_found};
-use crate::answer::names::{guid, pool_of};
+use crate::answer::names::{Of, guid, pool_of};
 use crate::disks::pool_thread::OpenPool;
 use crate::record::events::{Events, NewEvent};
 use crate::schedules::plan;
@@ -462,9 +462,14 @@ impl Scheduler {
         let full = format!("{}/{volume}@{name}", self.pool);
         let id = SnapshotId::new(volume, name.clone());
         let of = volume.to_owned();
-        let gone = pool
-            .call(move |engine| async move { engine.destroy_snapshots(&of, &[name]).await })
-            .await;
+        let destroy = async {
+            let _closed = self.manager.close_snapshots(Of::Dataset(&full)).await?;
+            let destroy = move |engine: Arc<Engine>| async move {
+                engine.destroy_snapshots(&of, &[name]).await
+            };
+            pool.call(destroy).await
+        };
+        let gone = destroy.await;
         match gone {
             Ok(_) => self.report(EventLevel::Info, format!("destroyed by schedule: {full}")),
             // Report nothing: the snapshot is held for a replication, and the other server releases

@@ -69,6 +69,7 @@ impl Manager {
             key: HandleKey::new(open.files.derived_key(HANDLES)),
             path,
             files: Arc::clone(&open.files),
+            snapshots: open.snapshots.clone().filter(|_| root.number == ROOT),
             fsid,
             root,
             rules,

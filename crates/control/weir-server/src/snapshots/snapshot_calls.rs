@@ -244,13 +244,15 @@ impl Handle<SnapshotDestroy> for Manager {
             let (volume, picks) = names::snapshots(name).map_err(|error| bad_name(&error))?;
             picked.entry(volume).or_default().extend(picks);
         }
-        let mut going = Vec::new();
+        let (mut going, mut closed) = (Vec::new(), Vec::new());
         for (volume, picks) in picked {
             let (_, own) = split(volume)?;
             let all = open.engine.snapshot_names(own).map_err(|error| api_error(&error))?;
             let names = resolve(volume, &all, &picks)?;
             for name in &names {
-                self.refuse_in_use(Of::Dataset(&format!("{volume}@{name}")))?;
+                let full = format!("{volume}@{name}");
+                closed.push(self.close_snapshots(Of::Dataset(&full)).await?);
+                self.refuse_in_use(Of::Dataset(&full))?;
             }
             going.push((own.to_owned(), names));
         }
@@ -276,6 +278,7 @@ impl Handle<SnapshotDestroy> for Manager {
                 Ok(freed)
             })
             .await?;
+        drop(closed);
         let outcome = if dry_run { Outcome::Unchanged } else { Outcome::Removed };
         Ok(SnapshotsDestroyed { outcome, names, freed_bytes })
     }
@@ -339,6 +342,7 @@ impl Handle<SnapshotRollback> for Manager {
             return Err(not_found("snapshot", &name));
         }
         self.refuse_exported(Of::Dataset(&volume))?;
+        let _closed = self.close_snapshots(Of::Volume(&volume)).await?;
         self.refuse_mounted(Of::Dataset(&volume))?;
         let newer = all.iter().skip_while(|other| **other != snapshot.name).skip(1);
         for newer in newer.filter(|_| destroy_newer) {
@@ -471,6 +475,7 @@ impl Handle<SnapshotRename> for Manager {
     async fn handle(&self, call: SnapshotRename) -> Result<SnapshotChange, ApiError> {
         let SnapshotRename { name, to } = call;
         let own = to.split('@').nth(1).unwrap_or_default().to_owned();
+        self.wait_for_ends(Of::Dataset(&name)).await?;
         self.refuse_mounted(Of::Dataset(&name))?;
         self.change_snapshot(&name, Some(&to), |engine, id| async move {
             engine.rename_snapshot(&id, &own).await

@@ -84,6 +84,7 @@ impl Manager {
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
         find(&open.engine, &request.name, kind)?;
+        self.wait_for_ends(Of::Volume(&request.name)).await?;
         self.refuse_mounted(Of::Volume(&request.name))?;
         let (own, to) = (own.to_owned(), to.to_owned());
         let renamed = open.call(move |engine| async move { engine.rename_volume(&own, &to).await });
@@ -107,6 +108,7 @@ impl Manager {
         let _changes = self.changes.lock(pool).await;
         let open = self.pool(pool)?;
         find(&open.engine, &name, kind)?;
+        let _closed = self.close_snapshots(Of::Volume(&name)).await?;
         self.refuse_in_use(Of::Volume(&name))?;
         let own = own.to_owned();
         open.call(move |engine| async move { engine.destroy_volume(&own, recursive).await })
@@ -183,6 +185,14 @@ impl Handle<VolumePromote> for Manager {
                 self.refuse_mounted(Of::Dataset(&mount.name))?;
             }
         }
+        // Clients that read these snapshots get an error: they are in another filesystem then.
+        let promoted = open.engine.volume(own).ok();
+        let origin = promoted.and_then(|clone| open.engine.origin_of(&clone));
+        let origin = origin.map(|origin| format!("{pool}/{}", origin.volume));
+        let _closed = match &origin {
+            Some(origin) => Some(self.close_snapshots(Of::Volume(origin)).await?),
+            None => None,
+        };
         let own = own.to_owned();
         let promoted = open.call(move |engine| async move { engine.promote(&own).await });
         let outcome = errors::outcome(promoted.await?);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use async_recursion::async_recursion as boxed;
 use weir_base::names::PropertyOf;
 use weir_base::property::{
-    ATIME, Key, Kind, MOUNTPOINT, Property, REFRESERVATION, Refreservation, Value,
+    ATIME, Key, Kind, MOUNTPOINT, Property, REFRESERVATION, Refreservation, SNAPDIR, Value,
 };
 use weir_format::{
     Properties, USER_BYTES_MAX, USER_NAME_BYTES_MAX, USER_PROPERTIES_MAX, USER_VALUE_BYTES_MAX,
@@ -105,12 +105,18 @@ impl PropertyChange {
 /// Refuses properties of filesystems on a volume. `has_objects`: the dataset is a filesystem.
 fn check_kind(name: &str, properties: &Properties, has_objects: bool) -> Result<(), DatasetError> {
     let has_mountpoint = properties.get(MOUNTPOINT).is_some_and(|at| at.0.is_some());
-    let why = match properties.get(ATIME) {
-        _ if has_objects => return Ok(()),
-        _ if has_mountpoint => "is a volume, and only filesystems have a mountpoint".to_owned(),
-        Some(_) => "is a volume, and only filesystems have an atime".to_owned(),
-        None => return Ok(()),
+    let property = if has_objects {
+        return Ok(());
+    } else if has_mountpoint {
+        "a mountpoint"
+    } else if properties.get(ATIME).is_some() {
+        "an atime"
+    } else if properties.get(SNAPDIR).is_some() {
+        "a snapdir"
+    } else {
+        return Ok(());
     };
+    let why = format!("is a volume, and only filesystems have {property}");
     Err(DatasetError::Unfit { name: name.to_owned(), why })
 }
 

@@ -180,7 +180,7 @@ impl Filesystem {
         call.check_generation(directory, parent_inode)?;
         check_parent(parent_inode)?;
         call.check(directory, parent_inode, Access::CHANGE_ENTRIES)?;
-        let Probe::Free(key) = draft.find(directory, name).await? else {
+        let Probe::Free(key) = self.find_place(&mut draft, directory, name).await? else {
             return Err(FsError::Exists);
         };
         if new.kind == NewKind::Directory && parent_inode.nlink >= LINKS_MAX {
@@ -290,7 +290,7 @@ impl Filesystem {
             return Err(FsError::NotPermitted("a directory has one name"));
         }
         call.check(directory, parent.inode()?.1, Access::CHANGE_ENTRIES)?;
-        let Probe::Free(key) = draft.find(directory, name).await? else {
+        let Probe::Free(key) = self.find_place(&mut draft, directory, name).await? else {
             return Err(FsError::Exists);
         };
         let mut locked = self.lock_for(&mut draft, number).await?;

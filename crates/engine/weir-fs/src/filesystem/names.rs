@@ -233,7 +233,7 @@ impl Filesystem {
             return Err(FsError::NotFound);
         };
         check_parent(&draft.node(to).await?.inode)?;
-        let found = draft.find(to, new_name).await?;
+        let found = self.find_place(&mut draft, to, new_name).await?;
         let (target, key) = match &found {
             Probe::Found(entry) => (Some(entry.inode), entry.key),
             Probe::Free(key) => (None, *key),

@@ -11,6 +11,7 @@ mod operations;
 mod quotas;
 mod read_errors;
 mod readable;
+mod snapshots;
 mod threads;
 mod unnamed;
 mod users;
