@@ -242,8 +242,10 @@ fn changes_in_snapshots_and_of_their_directories_are_refused() {
     let (file, ..) = walk(&user, &root, ".weir/snapshot/monday/f");
     let status = |args: &Args<'_>| {
         user.nfs(args, |results| match results {
-            Results::Create(Err(failed)) | Results::Mkdir(Err(failed)) => failed.status,
-            Results::Remove(Err(failed)) | Results::Commit(Err(failed)) => failed.status,
+            Results::Create(Err(failed))
+            | Results::Mkdir(Err(failed))
+            | Results::Remove(Err(failed))
+            | Results::Commit(Err(failed)) => failed.status,
             other => panic!("{other:?}"),
         })
     };

@@ -193,6 +193,7 @@ impl Offer {
             key: handles.key,
             path: PATH.to_owned(),
             files: Arc::clone(files),
+            snapshots: None,
             fsid: FSID,
             root: inode_ref(root),
             rules: Rules::new(vec![all]).expect("one rule"),
