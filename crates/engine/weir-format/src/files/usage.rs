@@ -132,15 +132,26 @@ impl UsageBlock {
     /// # Errors
     /// The unused place of a number is not zero.
     pub fn decode(block: &[u8; BLOCK_BYTES]) -> Result<Self, FormatError> {
+        Self::check(block)?;
         let mut r = Reader::new(WHAT, block);
         let mut entries = [Usage::default(); Self::ENTRIES];
-        for (place, entry) in (0..).zip(&mut entries) {
+        for entry in &mut entries {
             *entry = Usage::read(&mut r)?;
-            if OwnerId::of_place(place).is_none() && *entry != Usage::default() {
-                return Err(r.bad("unused", place));
-            }
         }
         Ok(Self(entries))
+    }
+
+    /// Checks a block without decoding its entries.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn check(block: &[u8; BLOCK_BYTES]) -> Result<(), FormatError> {
+        for (place, entry) in (0..).zip(block.as_chunks::<{ Self::ENTRY_BYTES }>().0) {
+            if OwnerId::of_place(place).is_none() && *entry != [0; Self::ENTRY_BYTES] {
+                return Err(FormatError::Field { what: WHAT, field: "unused", value: place });
+            }
+        }
+        Ok(())
     }
 
     /// Decodes one entry of an encoded block.

@@ -256,7 +256,7 @@ fn each_owner_has_one_place_in_the_usage() {
     // The fourth place of each number is unused.
     let mut bytes = UsageBlock::empty().encode();
     bytes[3 * 32] = 1;
-    assert!(UsageBlock::decode(&bytes).is_err());
+    assert!(UsageBlock::decode(&bytes).is_err() && UsageBlock::check(&bytes).is_err());
 }
 
 #[test]

@@ -107,7 +107,10 @@ impl Draft<'_> {
         let (block, place) = owner.block();
         let read = self.record(USAGE, block).await?;
         let mut bytes = match read.as_deref() {
-            Some([block]) => BlockMut::copy_of(block),
+            Some([block]) => {
+                UsageBlock::check(block).map_err(|error| FsError::of_inode(USAGE, &error))?;
+                BlockMut::copy_of(block)
+            }
             _ => BlockMut::zeroed(),
         };
         let usage = change(UsageBlock::entry(&bytes, place))?;
