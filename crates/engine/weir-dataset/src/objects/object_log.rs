@@ -126,12 +126,8 @@ impl Queue {
         self.skip.is_some_and(|skip| skip.txg == txg)
     }
 
-    /// Adds a change, unless the queue skips the txg of the change. Returns the memory that the
-    /// queue gained, in bytes.
+    /// Adds a change. Returns its memory in bytes.
     fn push(&mut self, change: QueuedObjectRecord) -> u64 {
-        if self.skips(change.txg) {
-            return 0;
-        }
         let bytes = change.record.queued_bytes();
         self.bytes += bytes;
         self.records.push_back(change);
@@ -240,7 +236,7 @@ impl ObjectLog {
         let record = Arc::new(record);
         let change = QueuedObjectRecord { lsn, txg, record: Arc::clone(&record) };
         match &record.order {
-            LogOrder::Object if self.is_ended(record.object) => {}
+            LogOrder::Object if !self.accepts(&record, txg) => {}
             LogOrder::Object => {
                 let queue = self.objects.entry(record.object).or_default();
                 self.bytes.add(queue.push(change));

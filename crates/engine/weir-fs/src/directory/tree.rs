@@ -107,23 +107,60 @@ pub struct TreeChanges {
     pub count: u32,
 }
 
-/// Searches all entries that have the hash of a name, as [`DirectoryTree::probe`].
+/// Search for a name among the entries with its hash.
+struct EntrySearch<'n> {
+    name: &'n SearchName<'n>,
+    /// Key of a new entry with the name; `None` if all keys with the hash are in use.
+    free: Option<EntryKey>,
+    found: Option<Entry>,
+}
+
+impl<'n> EntrySearch<'n> {
+    fn new(name: &'n SearchName<'n>) -> Self {
+        Self { name, free: Some(name.first_key()), found: None }
+    }
+
+    /// Visits an entry; the keys ascend. Returns false if the entry has the name.
+    fn visit(&mut self, entry: &DirectoryEntry<'_>) -> bool {
+        if self.free == Some(entry.key) {
+            self.free = entry.key.next_of_hash();
+        }
+        if self.name.is_equal(entry.name) {
+            self.found = Some(Entry::from(*entry));
+        }
+        self.found.is_none()
+    }
+
+    fn result(self) -> Result<Probe, DirectoryError> {
+        match self.found {
+            Some(entry) => Ok(Probe::Found(entry)),
+            None => self.free.map(Probe::Free).ok_or(DirectoryError::Full),
+        }
+    }
+}
+
+/// Searches a list that has all entries with the hash of a name, as [`DirectoryTree::probe`].
 pub(crate) fn probe_list(
     list: &EntryList<'_>,
     name: &SearchName<'_>,
 ) -> Result<Probe, DirectoryError> {
-    let first = name.first_key();
-    let mut free = Some(first);
+    let (mut search, first) = (EntrySearch::new(name), name.first_key());
     let entries = list.from(list.index_of(first));
-    for entry in entries.take_while(|entry| entry.key.has_hash_of(first)) {
-        if name.is_equal(entry.name) {
-            return Ok(Probe::Found(Entry::from(entry)));
-        }
-        if free == Some(entry.key) {
-            free = entry.key.next_of_hash();
-        }
-    }
-    free.map(Probe::Free).ok_or(DirectoryError::Full)
+    let mut entries = entries.take_while(|entry| entry.key.has_hash_of(first));
+    while entries.next().is_some_and(|entry| search.visit(&entry)) {}
+    search.result()
+}
+
+/// Leaf with a further entry, whose key is free. If the entries are larger than a leaf, returns the
+/// encoded entries as the error.
+fn leaf_with(
+    list: &EntryList<'_>,
+    entry: &DirectoryEntry<'_>,
+) -> Result<[u8; BLOCK_BYTES], Vec<u8>> {
+    assert!(list.find(entry.key).is_none(), "the key of an entry is unique");
+    let [before, after] = list.around(entry.key);
+    let parts = [before, &entry.encode(), after];
+    DirectoryBlock::encode_leaf(&parts).ok_or_else(|| parts.concat())
 }
 
 /// A leaf or node is small if its content takes less than a block divided by this number. Small
@@ -239,21 +276,9 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     /// # Errors
     /// `Full`, `Missing`, or damage.
     pub fn probe(&self, name: &SearchName<'_>) -> Result<Probe, DirectoryError> {
-        let first = name.first_key();
-        let (mut key, mut found) = (Some(first), None);
-        self.visit_hash(first, |entry| {
-            if key == Some(entry.key) {
-                key = entry.key.next_of_hash();
-            }
-            if name.is_equal(entry.name) {
-                found = Some(Entry::from(*entry));
-            }
-            found.is_none()
-        })?;
-        match found {
-            Some(entry) => Ok(Probe::Found(entry)),
-            None => key.map(Probe::Free).ok_or(DirectoryError::Full),
-        }
+        let mut search = EntrySearch::new(name);
+        self.visit_hash(name.first_key(), |entry| search.visit(entry))?;
+        search.result()
     }
 
     /// Adds an entry. `search`: its name, for the search. Returns the key of the entry.
@@ -267,21 +292,16 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     ) -> Result<EntryKey, DirectoryError> {
         let first = search.first_key();
         let (path, list) = self.descend(first)?;
-        if path.bounds.1.is_some_and(|end| end.has_hash_of(first)) {
-            // A later leaf has entries with the hash of the name, too.
-            let Probe::Free(key) = self.probe(search)? else { return Err(DirectoryError::Exists) };
-            self.insert_at(&DirectoryEntry { key, inode, file_type, name })?;
-            return Ok(key);
-        }
-        let Probe::Free(key) = probe_list(&list, search)? else {
-            return Err(DirectoryError::Exists);
-        };
-        let entry = DirectoryEntry { key, inode, file_type, name }.encode();
-        let [before, after] = list.around(key);
-        let parts = [before, &entry, after];
-        match DirectoryBlock::encode_leaf(&parts) {
-            Some(block) => self.put_block(path.leaf, &block),
-            None => self.split_leaf(path, &parts.concat())?,
+        // Otherwise a later leaf has entries with the hash of the name, too.
+        let has_all = path.bounds.1.is_none_or(|end| !end.has_hash_of(first));
+        let probed = if has_all { probe_list(&list, search)? } else { self.probe(search)? };
+        let Probe::Free(key) = probed else { return Err(DirectoryError::Exists) };
+        let entry = DirectoryEntry { key, inode, file_type, name };
+        if has_all {
+            let leaf = leaf_with(&list, &entry);
+            self.put_leaf(path, leaf)?;
+        } else {
+            self.insert_at(&entry)?;
         }
         Ok(key)
     }
@@ -289,17 +309,24 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
     /// Adds an entry whose key is free.
     fn insert_at(&mut self, entry: &DirectoryEntry<'_>) -> Result<(), DirectoryError> {
         let (path, list) = self.descend(entry.key)?;
-        let bytes = list.with(entry);
-        if let Some(block) = DirectoryBlock::encode_leaf(&[&bytes]) {
-            self.put_block(path.leaf, &block);
-            return Ok(());
-        }
-        self.split_leaf(path, &bytes)
+        let leaf = leaf_with(&list, entry);
+        self.put_leaf(path, leaf)
     }
 
-    /// Replaces a leaf by two leaves with these encoded entries.
-    fn split_leaf(&mut self, mut path: Path, entries: &[u8]) -> Result<(), DirectoryError> {
-        let list = EntryList::parse(entries).expect("valid entries");
+    /// Replaces a leaf by the result of [`leaf_with`].
+    fn put_leaf(
+        &mut self,
+        mut path: Path,
+        leaf: Result<[u8; BLOCK_BYTES], Vec<u8>>,
+    ) -> Result<(), DirectoryError> {
+        let entries = match leaf {
+            Ok(block) => {
+                self.put_block(path.leaf, &block);
+                return Ok(());
+            }
+            Err(entries) => entries,
+        };
+        let list = EntryList::parse(&entries).expect("valid entries");
         let middle = list.middle();
         let (left, right) = list.split(middle);
         let [left, right] = [left, right].map(|part| EntryList::parse(part).expect("valid"));
