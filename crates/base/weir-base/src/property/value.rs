@@ -43,6 +43,40 @@ pub trait Value: Sized + 'static {
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
+/// A value that is one of a few words.
+pub trait Words: Copy + PartialEq + 'static {
+    /// All values, each at the index of its code in on-disk records, with their words.
+    const ALL: &'static [(Self, &'static str)];
+
+    /// Code of the value.
+    fn code(self) -> usize {
+        let place = Self::ALL.iter().position(|(value, _)| *value == self);
+        place.expect("the list has all values")
+    }
+}
+
+impl<T: Words> Value for T {
+    const KIND: Kind = Kind::Word;
+
+    fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, word)| *word == text).map(|(value, _)| *value)
+    }
+
+    fn show(&self) -> String {
+        let (_, word) = Self::ALL[self.code()];
+        word.to_owned()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        vec![self.code() as u8]
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let [code] = bytes else { return None };
+        Self::ALL.get(usize::from(*code)).map(|(value, _)| *value)
+    }
+}
+
 impl Value for bool {
     const KIND: Kind = Kind::Word;
 
@@ -176,32 +210,9 @@ pub enum AtimePolicy {
     Relative,
 }
 
-impl AtimePolicy {
-    /// All values, each at the index of its code in on-disk records.
-    const ALL: [(Self, &str); 3] =
-        [(Self::Off, "off"), (Self::On, "on"), (Self::Relative, "relative")];
-}
-
-impl Value for AtimePolicy {
-    const KIND: Kind = Kind::Word;
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| *name == text).map(|(value, _)| *value)
-    }
-
-    fn show(&self) -> String {
-        let (_, name) = Self::ALL[*self as usize];
-        name.to_owned()
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        vec![*self as u8]
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let [code] = bytes else { return None };
-        Self::ALL.get(usize::from(*code)).map(|(value, _)| *value)
-    }
+impl Words for AtimePolicy {
+    const ALL: &'static [(Self, &'static str)] =
+        &[(Self::Off, "off"), (Self::On, "on"), (Self::Relative, "relative")];
 }
 
 /// Value of `snapdir`: whether the root of a filesystem lists the directory `.weir`.
@@ -214,31 +225,9 @@ pub enum SnapshotVisibility {
     Visible,
 }
 
-impl SnapshotVisibility {
-    /// All values, each at the index of its code in on-disk records.
-    const ALL: [(Self, &str); 2] = [(Self::Hidden, "hidden"), (Self::Visible, "visible")];
-}
-
-impl Value for SnapshotVisibility {
-    const KIND: Kind = Kind::Word;
-
-    fn parse(text: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, name)| *name == text).map(|(value, _)| *value)
-    }
-
-    fn show(&self) -> String {
-        let (_, name) = Self::ALL[*self as usize];
-        name.to_owned()
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        vec![*self as u8]
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let [code] = bytes else { return None };
-        Self::ALL.get(usize::from(*code)).map(|(value, _)| *value)
-    }
+impl Words for SnapshotVisibility {
+    const ALL: &'static [(Self, &'static str)] =
+        &[(Self::Hidden, "hidden"), (Self::Visible, "visible")];
 }
 
 /// Maximum length of a mount point: records store at most 256 bytes of properties of the table.
