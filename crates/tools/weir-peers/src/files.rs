@@ -42,6 +42,7 @@ use crate::place::{self, Place};
 const PACKAGES: [&str; 2] = ["libfuse3-dev", "zfs-fuse"];
 
 /// Selection and length of the measurement.
+#[expect(clippy::struct_excessive_bools, reason = "options of the command line")]
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One round of short runs: a first impression, not a result.
@@ -75,6 +76,10 @@ pub(crate) struct Args {
     /// In the NFS part, Weir stores one copy of each block, as Ganesha; default: a mirror.
     #[arg(long)]
     single_copy: bool,
+    /// Do not call sync(2) and do not drop the caches of the kernel, which would disturb other
+    /// programs; leaves out the rows of cold files.
+    #[arg(long)]
+    shared_machine: bool,
     #[command(flatten)]
     place: Place,
     /// True if this process has its own mount namespace.
@@ -87,6 +92,7 @@ struct Pace {
     rounds: usize,
     counts: Counts,
     deadline: Duration,
+    is_machine_shared: bool,
 }
 
 impl Args {
@@ -124,15 +130,20 @@ impl Pace {
             files: args.files.unwrap_or(files).max(1),
             large_mib: args.large.unwrap_or(large_mib).max(1),
             fsync_seconds: args.seconds.unwrap_or(fsync_seconds),
+            warm_seconds: if args.quick { 1 } else { WARM_SECONDS },
         };
         let rounds = args.rounds.unwrap_or(rounds);
-        Self { rounds, counts, deadline: Duration::from_mins(minutes) }
+        let deadline = Duration::from_mins(minutes);
+        Self { rounds, counts, deadline, is_machine_shared: args.shared_machine }
     }
 }
 
 /// Files of 256 MiB that each NFS server writes first, so that no row pays for memory that was
 /// never touched.
 const WARM_FILES: u64 = 8;
+
+/// Seconds for which a stream runs before the first measured fsync.
+const WARM_SECONDS: u64 = 8;
 
 /// Runs the benchmark of filesystems and of NFS.
 pub(crate) fn main(args: &Args) -> Result<()> {
@@ -212,7 +223,7 @@ fn measure(
             continue;
         }
         eprintln!("bench: starting {}", kind.name());
-        let mut contender = Contender::start(*kind, base.path(), weir)?;
+        let mut contender = Contender::start(*kind, base.path(), weir, pace.is_machine_shared)?;
         let stored = stored_bytes(&mut contender, pace.counts.files)?;
         results.stored_bytes.push((kind.name(), stored));
         touch_memory(&contender, pace.counts.large_mib)?;

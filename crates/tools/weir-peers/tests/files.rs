@@ -33,7 +33,8 @@ fn tiny_run_measures_every_row_and_leaves_no_mount() {
     let (data, document) = (dir.path().join("data"), dir.path().join("performance.md"));
     let mut command = Command::new(PROGRAM);
     command.args(["files", "--quick", "--files", "40", "--large", "2", "--seconds", "1"]);
-    command.args(["--only", "small-[14]$|sequential|fsync"]);
+    // sync(2) takes minutes while other tests write to a slow disk.
+    command.args(["--shared-machine", "--only", "small-[14]$|sequential|fsync"]);
     command.arg("--dir").arg(&data).arg("--out").arg(&document);
     // The benchmark would build a release binary; a binary of this profile is enough for the test.
     let weir = Path::new(PROGRAM).with_file_name("weir");

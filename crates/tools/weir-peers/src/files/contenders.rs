@@ -70,11 +70,18 @@ pub(super) struct Contender {
     kind: Kind,
     root: PathBuf,
     server: Server,
+    /// True if the benchmark may not call sync(2) or drop the caches of the kernel.
+    is_machine_shared: bool,
 }
 
 impl Contender {
     /// Starts a contender with an empty filesystem, whose data is below `base`.
-    pub(super) fn start(kind: Kind, base: &Path, weir: Option<&Path>) -> Result<Self> {
+    pub(super) fn start(
+        kind: Kind,
+        base: &Path,
+        weir: Option<&Path>,
+        is_machine_shared: bool,
+    ) -> Result<Self> {
         let dir = base.join(kind.name());
         fs::create_dir_all(&dir)?;
         let (root, server) = match kind {
@@ -92,7 +99,7 @@ impl Contender {
                 (server.root().to_owned(), Server::Weir(server))
             }
         };
-        Ok(Self { kind, root, server })
+        Ok(Self { kind, root, server, is_machine_shared })
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -122,11 +129,18 @@ impl Contender {
     pub(super) fn settle(&self) -> Result<()> {
         // sync(2) does not reach a FUSE server.
         File::open(&self.root)?.sync_all()?;
-        rustix::fs::sync();
+        if !self.is_machine_shared {
+            rustix::fs::sync();
+        }
         self.process().map_or(Ok(()), |process| process.wait_until_idle(SETTLE_MAX))
     }
 
-    /// Empties the caches of the server and of the kernel. False if the machine does not allow it.
+    /// Drops the names and inodes that the kernel caches. False if the benchmark may not.
+    pub(super) fn empty_name_cache(&self) -> bool {
+        !self.is_machine_shared && drop_caches(KernelCache::Names)
+    }
+
+    /// Empties the caches of the server and of the kernel. False if the kernel keeps its caches.
     pub(super) fn empty_caches(&mut self) -> Result<bool> {
         self.settle()?;
         match &mut self.server {
@@ -135,7 +149,7 @@ impl Contender {
             Server::ZfsFuse(server) => server.import_again()?,
             Server::Weir(server) => server.restart()?,
         }
-        Ok(drop_caches(KernelCache::All))
+        Ok(!self.is_machine_shared && drop_caches(KernelCache::All))
     }
 
     /// Bytes on disk that the files use, as far as the contender reports them. The figure counts

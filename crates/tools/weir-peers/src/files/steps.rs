@@ -22,8 +22,6 @@ const DIRECTORIES: u64 = 20;
 pub(super) const CALL_BYTES: usize = 1 << 20;
 /// Bytes of a write before each measured fsync.
 const SYNCED_BYTES: usize = 4096;
-/// Size at which a stream begins to overwrite its file from the start.
-const STREAM_BYTES: u64 = 1 << 30;
 
 /// Part of a tree of small files. The tree has [`DIRECTORIES`] directories.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -102,6 +100,8 @@ pub(super) enum Step {
     Stream {
         file: PathBuf,
         seconds: u64,
+        /// Number of calls after which the stream starts again at offset 0.
+        calls: u64,
     },
 }
 
@@ -135,7 +135,9 @@ impl Step {
             Self::WriteLarge { file, calls } => write_large(file, *calls),
             Self::ReadLarge { file } => read_large(file),
             Self::Fsync { file, seconds } => fsync(file, Duration::from_secs(*seconds)),
-            Self::Stream { file, seconds } => stream(file, Duration::from_secs(*seconds)),
+            Self::Stream { file, seconds, calls } => {
+                stream(file, Duration::from_secs(*seconds), *calls)
+            }
         }
     }
 }
@@ -217,12 +219,12 @@ fn fsync(path: &Path, time: Duration) -> Result<Done> {
     Ok(Done { ops: latencies.len() as u64, p99_us: p99(latencies).unwrap_or_default() })
 }
 
-fn stream(path: &Path, time: Duration) -> Result<Done> {
+fn stream(path: &Path, time: Duration, calls_max: u64) -> Result<Done> {
     let file = File::create(path)?;
     let mut data = CallData::new();
     let (start, mut calls) = (Instant::now(), 0);
     while start.elapsed() < time {
-        let offset = calls * CALL_BYTES as u64 % STREAM_BYTES;
+        let offset = calls % calls_max * CALL_BYTES as u64;
         file.write_all_at(data.of(calls), offset)?;
         calls += 1;
     }

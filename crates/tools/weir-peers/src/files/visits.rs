@@ -15,7 +15,6 @@ use super::results::{Latency, Results, Sample};
 use super::rows::{PROCESSES, small};
 use super::steps::{Files, Step};
 use super::worker::{Worker, perform};
-use crate::mounted::{KernelCache, drop_caches};
 
 /// Size of the small files.
 const SMALL_BYTES: usize = 4096;
@@ -23,9 +22,6 @@ const SMALL_BYTES: usize = 4096;
 const STORED_BYTES: usize = 1024;
 /// Time for which a stream runs before and after the measured fsyncs, in seconds.
 const STREAM_MARGIN_SECONDS: u64 = 1;
-/// Time for which a stream runs before the first measured fsync, in seconds. A server that was
-/// started again touches all memory for its caches then, as after some time of use.
-const WARM_SECONDS: u64 = 8;
 
 /// Kind of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +41,9 @@ pub(super) struct Counts {
     pub(super) large_mib: u64,
     /// Seconds of each series of fsyncs.
     pub(super) fsync_seconds: u64,
+    /// Seconds for which a stream runs before the first measured fsync. Meanwhile a restarted
+    /// server touches the memory of its caches.
+    pub(super) warm_seconds: u64,
 }
 
 impl Visit {
@@ -74,7 +73,7 @@ impl Visit {
                 small_files(contender, counts.files, processes, round, results)?;
             }
             Self::Sequential => sequential(contender, counts.large_mib, round, results)?,
-            Self::Fsync => fsync(contender, counts.fsync_seconds, round, results)?,
+            Self::Fsync => fsync(contender, counts, round, results)?,
         }
         contender.settle()
     }
@@ -131,7 +130,7 @@ fn small_files(
     step("read", Step::Read)?;
     let cold: [(&str, NewStep); 2] = [("stat-cold", Step::Stat), ("read-cold", Step::Read)];
     for (name, small_step) in cold {
-        if drop_caches(KernelCache::Names) {
+        if contender.empty_name_cache() {
             step(name, small_step)?;
         }
     }
@@ -160,10 +159,11 @@ fn sequential(
     Ok(fs::remove_file(file)?)
 }
 
-fn fsync(contender: &Contender, seconds: u64, round: usize, results: &mut Results) -> Result<()> {
+fn fsync(contender: &Contender, counts: Counts, round: usize, results: &mut Results) -> Result<()> {
+    let (seconds, calls) = (counts.fsync_seconds, counts.large_mib);
     let (synced, streamed) = (contender.root().join("synced"), contender.root().join("streamed"));
     let (mut worker, mut streaming) = (Worker::start()?, Worker::start()?);
-    Step::Stream { file: streamed.clone(), seconds: WARM_SECONDS }.perform()?;
+    Step::Stream { file: streamed.clone(), seconds: counts.warm_seconds, calls }.perform()?;
     // The idle figure must not include the write-out of this stream.
     fs::File::open(&streamed)?.sync_all()?;
     std::thread::sleep(Duration::from_secs(STREAM_MARGIN_SECONDS));
@@ -174,7 +174,7 @@ fn fsync(contender: &Contender, seconds: u64, round: usize, results: &mut Result
     };
     let idle_p99_us = p99_us()?;
     let seconds = seconds + 2 * STREAM_MARGIN_SECONDS;
-    streaming.send(&Step::Stream { file: streamed.clone(), seconds })?;
+    streaming.send(&Step::Stream { file: streamed.clone(), seconds, calls })?;
     std::thread::sleep(Duration::from_secs(STREAM_MARGIN_SECONDS));
     let busy_p99_us = p99_us()?;
     let calls = streaming.answer()?.ops;
