@@ -18,7 +18,7 @@ use super::passthrough::Passthrough;
 use super::steps::Files;
 use super::weir::Weir;
 use super::zfs_fuse::{self, ZfsFuse};
-use crate::mounted::{KernelCache, drop_caches};
+use crate::mounted::{self, KernelCache};
 
 /// Time limit for a server to become idle. If a server stays busy longer, its work distorts the
 /// figures that are measured next.
@@ -135,9 +135,9 @@ impl Contender {
         self.process().map_or(Ok(()), |process| process.wait_until_idle(SETTLE_MAX))
     }
 
-    /// Drops the names and inodes that the kernel caches. False if the benchmark may not.
-    pub(super) fn empty_name_cache(&self) -> bool {
-        !self.is_machine_shared && drop_caches(KernelCache::Names)
+    /// Drops caches of the kernel. False if the kernel still has them.
+    pub(super) fn drop_caches(&self, which: KernelCache) -> bool {
+        !self.is_machine_shared && mounted::drop_caches(which)
     }
 
     /// Empties the caches of the server and of the kernel. False if the kernel keeps its caches.
@@ -149,7 +149,7 @@ impl Contender {
             Server::ZfsFuse(server) => server.import_again()?,
             Server::Weir(server) => server.restart()?,
         }
-        Ok(!self.is_machine_shared && drop_caches(KernelCache::All))
+        Ok(self.drop_caches(KernelCache::All))
     }
 
     /// Bytes on disk that the files use, as far as the contender reports them. The figure counts

@@ -15,6 +15,7 @@ use super::results::{Latency, Results, Sample};
 use super::rows::{PROCESSES, small};
 use super::steps::{Files, Step};
 use super::worker::{Worker, perform};
+use crate::mounted::KernelCache;
 
 /// Size of the small files.
 const SMALL_BYTES: usize = 4096;
@@ -130,7 +131,7 @@ fn small_files(
     step("read", Step::Read)?;
     let cold: [(&str, NewStep); 2] = [("stat-cold", Step::Stat), ("read-cold", Step::Read)];
     for (name, small_step) in cold {
-        if contender.empty_name_cache() {
+        if contender.drop_caches(KernelCache::Names) {
             step(name, small_step)?;
         }
     }
