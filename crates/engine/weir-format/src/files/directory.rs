@@ -324,7 +324,8 @@ impl<'a> EntryList<'a> {
 /// Child of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectoryNodeEntry {
-    /// Lower bound of the keys below the child.
+    /// Lower bound of the keys below the child. In a stored node, the key of the first child may be
+    /// larger than the lower bound of the node.
     pub key: EntryKey,
     /// Number of the child's block in the directory's object; not 0, which is the root.
     pub block: u32,
@@ -348,6 +349,13 @@ impl DirectoryNode {
     /// Index of the child below which an entry with this key is.
     pub fn child_of(&self, key: EntryKey) -> usize {
         self.children.partition_point(|child| child.key <= key).saturating_sub(1)
+    }
+
+    /// Sets the lower bound of the first child, which is the lower bound of the node.
+    pub fn set_lower_bound(&mut self, key: EntryKey) {
+        if let Some(first) = self.children.first_mut() {
+            first.key = key;
+        }
     }
 }
 

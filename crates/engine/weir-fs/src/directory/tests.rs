@@ -118,7 +118,12 @@ impl Model {
     }
 
     fn remove(&mut self) {
-        let Some(key) = self.some_key() else { return };
+        if let Some(key) = self.some_key() {
+            self.remove_key(key);
+        }
+    }
+
+    fn remove_key(&mut self, key: EntryKey) {
         let (was_there, changes) = self.run(|tree| tree.remove(key)).unwrap();
         assert!(was_there);
         self.store(changes);
@@ -273,6 +278,74 @@ fn tree_of_three_levels_matches_a_model() {
     }
     model.check();
     assert_eq!(model.blocks.len(), blocks);
+}
+
+/// `rm -r` removes entries in the order of a listing. The first block of a node is then empty before
+/// its neighbour is small enough to be merged with it.
+#[test]
+fn entries_can_be_removed_in_the_order_of_their_keys() {
+    let orders: [fn(&mut Vec<EntryKey>); 4] = [
+        |_| {},
+        |keys| keys.reverse(),
+        |keys| {
+            let middle = keys.len() / 2;
+            keys.rotate_left(middle);
+        },
+        |keys| {
+            let middle = keys.len() / 2;
+            keys[..middle].reverse();
+        },
+    ];
+    for (index, order) in orders.into_iter().enumerate() {
+        let mut model = Model::new(20 + index as u64, 1 << 40, 255);
+        for number in 0..9_000 {
+            model.insert(format!("{number:0>250}").as_bytes());
+        }
+        let mut keys: Vec<EntryKey> = model.entries.keys().copied().collect();
+        order(&mut keys);
+        for (removed, key) in keys.into_iter().enumerate() {
+            model.remove_key(key);
+            if removed % 64 == 0 {
+                model.check();
+            }
+            if removed % 300 == 0 {
+                let name = model.some_name();
+                model.insert(&name);
+                model.look_up();
+            }
+        }
+        while !model.entries.is_empty() {
+            model.remove();
+        }
+        assert_eq!(model.check(), Checked { entries: 0, blocks: 1, free: 0, lost: 0 });
+    }
+}
+
+/// Removes ranges of neighbouring entries of a tree of three levels and adds other entries, so that
+/// nodes become empty, small and full in many orders.
+#[test]
+fn ranges_of_neighbours_can_be_removed() {
+    let mut model = Model::new(30, 1 << 40, 255);
+    for round in 0..40 {
+        while model.entries.len() < 7_000 {
+            let number = model.rng.u64(..);
+            model.insert(format!("{number:0>250}").as_bytes());
+        }
+        let first = model.rng.usize(..model.entries.len());
+        let count = model.rng.usize(..2_000);
+        let mut keys: Vec<EntryKey> =
+            model.entries.keys().copied().skip(first).take(count).collect();
+        if model.rng.bool() {
+            keys.reverse();
+        }
+        for key in keys {
+            model.remove_key(key);
+        }
+        model.check();
+        if round % 8 == 0 {
+            model.list();
+        }
+    }
 }
 
 /// An operation that neither splits nor merges a leaf changes only this leaf.

@@ -6,7 +6,8 @@
 //! and changes nothing. The caller reads the block and repeats the operation.
 //!
 //! Invariants:
-//! - block 0 is the root; the key of a node's first child is the lower bound of the node itself;
+//! - block 0 is the root; the first child of a node begins at the lower bound of the node itself.
+//!   The stored key of this child may be larger: the node was not its parent's first child then;
 //! - only the root may have no entry or child;
 //! - the changed blocks of an operation form a valid tree together with the other blocks.
 
@@ -439,7 +440,7 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         if number >= self.head.0 {
             return Err(wrong("it is behind the end"));
         }
-        let content = self.decode(number)?.content;
+        let mut content = self.decode(number)?.content;
         let own = content.level().ok_or_else(|| wrong("it is free"))?;
         if level.is_some_and(|level| level != own) {
             return Err(wrong("its level is wrong"));
@@ -450,9 +451,6 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
             DirectoryContent::Leaf(list) => list.keys(),
             DirectoryContent::Node(node) => {
                 let keys = node.children.first().zip(node.children.last());
-                if keys.is_none_or(|(first, _)| first.key != lower) {
-                    return Err(wrong("its first key is not its lower bound"));
-                }
                 keys.map(|(first, last)| (first.key, last.key))
             }
             DirectoryContent::Free => None,
@@ -460,6 +458,9 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         let is_outside = |(first, last)| first < lower || upper.is_some_and(|end| last >= end);
         if keys.is_some_and(is_outside) {
             return Err(wrong("it has keys outside its bounds"));
+        }
+        if let DirectoryContent::Node(node) = &mut content {
+            node.set_lower_bound(lower);
         }
         Ok(content)
     }
@@ -561,10 +562,8 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
             self.free(block);
             return self.drop_child(nodes, parent);
         }
-        if child == 0
-            && let Some(first) = node.children.first_mut()
-        {
-            first.key = removed.key;
+        if child == 0 {
+            node.set_lower_bound(removed.key);
         }
         let node = DirectoryContent::Node(node);
         let is_small = is_small(&node);
@@ -581,14 +580,12 @@ impl<'s, S: BlockSource> DirectoryTree<'s, S> {
         let before = step.child.checked_sub(1).map(|left| (left, step.child));
         for (left, right) in [Some((step.child, step.child + 1)), before].into_iter().flatten() {
             let children = &step.node.children;
-            let pair = children.get(left).zip(children.get(right));
-            let Some((into, from)) = pair.map(|(left, right)| (left.block, right.block)) else {
-                continue;
-            };
+            let Some((into, from)) = children.get(left).zip(children.get(right)) else { continue };
+            let (into, from, at) = (into.block, from.block, from.key);
             let merged = match (self.decode(into), self.decode(from)) {
                 (Err(missing @ DirectoryError::Missing(_)), _)
                 | (_, Err(missing @ DirectoryError::Missing(_))) => return Err(missing),
-                (Ok(into), Ok(from)) => merged(into.content, from.content),
+                (Ok(into), Ok(from)) => merged(into.content, from.content, at),
                 _ => None,
             };
             if let Some(block) = merged {
@@ -641,8 +638,12 @@ fn is_small_leaf(bytes: usize) -> bool {
 }
 
 /// Block with the content of two neighbours; `None` if one of them is not small, or if their levels
-/// or the order of their keys do not match.
-fn merged(left: DirectoryContent<'_>, right: DirectoryContent<'_>) -> Option<[u8; BLOCK_BYTES]> {
+/// or the order of their keys do not match. `at`: lower bound of the keys of the right neighbour.
+fn merged(
+    left: DirectoryContent<'_>,
+    right: DirectoryContent<'_>,
+    at: EntryKey,
+) -> Option<[u8; BLOCK_BYTES]> {
     if !is_small(&left) || !is_small(&right) {
         return None;
     }
@@ -651,7 +652,8 @@ fn merged(left: DirectoryContent<'_>, right: DirectoryContent<'_>) -> Option<[u8
             let bytes = [left.bytes(), right.bytes()].concat();
             Some(encoded(DirectoryContent::Leaf(EntryList::parse(&bytes).ok()?)))
         }
-        (DirectoryContent::Node(mut left), DirectoryContent::Node(right)) => {
+        (DirectoryContent::Node(mut left), DirectoryContent::Node(mut right)) => {
+            right.set_lower_bound(at);
             let ends = left.children.last().zip(right.children.first());
             let is_sorted = ends.is_some_and(|(last, first)| last.key < first.key);
             if !is_sorted || left.level != right.level {
