@@ -3,13 +3,32 @@
 //! Invariant: only an inode that does not exist any more is NFS3ERR_STALE, because clients drop the
 //! unwritten data of a stale file.
 
+use std::time::Duration;
+
+use weir_base::LogLimiter;
 use weir_dataset::DatasetError;
 use weir_fs::FsError;
 use weir_nfs_wire::mount::v3::Mountstat3;
 use weir_nfs_wire::nfs3::Nfsstat3;
 
-/// Returns the status for an error of weir-fs (RFC 1813 section 2.6).
+/// Interval for log lines about failed calls. A client that reads a damaged file in a loop must not
+/// fill the log.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Returns the status for an error of weir-fs (RFC 1813 section 2.6). Logs errors that show a fault
+/// of the pool, at a limited rate.
 pub fn status(error: &FsError) -> Nfsstat3 {
+    static LOG: LogLimiter<()> = LogLimiter::new(LOG_INTERVAL);
+    let status = of(error);
+    if status == Nfsstat3::Io
+        && let Some(more) = LOG.pass(())
+    {
+        tracing::warn!(%error, more, "a call of an NFS client fails");
+    }
+    status
+}
+
+fn of(error: &FsError) -> Nfsstat3 {
     match error {
         FsError::NotFound => Nfsstat3::Noent,
         FsError::Exists | FsError::AttributeExists => Nfsstat3::Exist,

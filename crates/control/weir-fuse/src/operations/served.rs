@@ -4,11 +4,10 @@
 //! that they see the same inodes in memory.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuser::{Errno, FileAttr, INodeNo};
-use parking_lot::Mutex;
-use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_base::{BLOCK_BYTES, LogLimiter, ObjectId};
 use weir_dataset::{Engine, Volume};
 use weir_fs::{Attributes, Filesystem, FsError, NameCase, Statistics};
 
@@ -57,15 +56,13 @@ pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Converts the error of an operation; logs errors that show a fault of the pool.
 pub(crate) fn done<T>(result: Result<T, FsError>) -> Done<T> {
-    static LOGGED: Mutex<Option<Instant>> = Mutex::new(None);
+    static LOG: LogLimiter<()> = LogLimiter::new(LOG_INTERVAL);
     result.map_err(|error| {
         let number = errno(&error);
-        if number.code() == Errno::EIO.code() {
-            let mut logged = LOGGED.lock();
-            if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
-                *logged = Some(Instant::now());
-                tracing::warn!(%error, "a request of a mount fails; the log has one in 10 s");
-            }
+        if number.code() == Errno::EIO.code()
+            && let Some(more) = LOG.pass(())
+        {
+            tracing::warn!(%error, more, "a request of a mount fails");
         }
         number
     })
