@@ -26,7 +26,8 @@ pub(crate) fn row(text: &mut String, cells: &[String]) {
 /// Formats `value` with its bar (the required value) and the verdict.
 pub(crate) fn judged(value: f64, met: bool, bar: &str) -> String {
     let verdict = if met { "met" } else { "**missed**" };
-    format!("{value:.2} ({bar}: {verdict})")
+    let decimals = if value.abs() >= 1000.0 { 0 } else { 2 };
+    format!("{value:.decimals$} ({bar}: {verdict})")
 }
 
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {

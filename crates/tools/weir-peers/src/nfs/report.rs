@@ -34,7 +34,7 @@ seconds: Weir's `--async`, Ganesha on a plain directory. Rows of data use Weir's
 Ganesha's volatile share, as both servers come. FILE_SYNC and COMMIT are durable on both sides: \
 Ganesha calls fsync. UNSTABLE writes are committed every 4 MiB in the matrix, every 64 MiB in \
 rows of 1 MiB, and after the measurement otherwise. *Untar*: FILES files of 8 KiB in one \
-directory, once, for at most 60 s.
+directory, once, for at most 180 s.
 ";
 
 /// Results of the NFS part.
