@@ -57,6 +57,7 @@ pub(crate) async fn resolve(
     let user = identify_caller(rules, caller.address, &caller.credential).await;
     let user = user.map_err(|refusal| match refusal {
         Refusal::Access => Stop::Status(Nfsstat3::Acces),
+        Refusal::Waits => Stop::Status(Nfsstat3::Jukebox),
         Refusal::Auth(stat) => Stop::Auth(stat),
     })?;
     let is_own = handle.snapshot == Handle::OF_FILESYSTEM;

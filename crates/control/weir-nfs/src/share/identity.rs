@@ -12,7 +12,7 @@ use weir_fs::Credentials;
 use weir_oncrpc::message::{AuthStat, Credential, OpaqueAuth};
 
 use super::groups::Groups;
-use super::rules::{Rights, Rules, Squash};
+use super::rules::{Decision, Rights, Rules, Squash};
 
 /// Highest port that only privileged programs of a client may use.
 const RESERVED_PORT_MAX: u16 = 1023;
@@ -37,6 +37,9 @@ pub struct Identity {
 pub enum Refusal {
     /// No rule names the client, or its port is not reserved: NFS3ERR_ACCES or MNT3ERR_ACCES.
     Access,
+    /// The server is still looking up a name that may name the client: NFS3ERR_JUKEBOX or
+    /// MNT3ERR_SERVERFAULT.
+    Waits,
     /// The server denies the call.
     Auth(AuthStat),
 }
@@ -74,7 +77,11 @@ pub fn identify(
     client: SocketAddr,
     credential: &OpaqueAuth<'_>,
 ) -> Result<Identity, Refusal> {
-    let rights = rules.rights(client.ip()).ok_or(Refusal::Access)?;
+    let rights = match rules.decide(client.ip()) {
+        Decision::Allowed(rights) => rights,
+        Decision::Waits => return Err(Refusal::Waits),
+        Decision::Refused => return Err(Refusal::Access),
+    };
     if !rights.insecure && client.port() > RESERVED_PORT_MAX {
         return Err(Refusal::Access);
     }
