@@ -1,4 +1,5 @@
 //! Calls for shares.
 
+mod client_names;
 mod offer;
 pub(crate) mod share_calls;

@@ -23,6 +23,7 @@ use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Rules};
 use crate::answer::errors::not_found;
 use crate::answer::names::{Of, pool_of};
 use crate::disks::memory::NFS_BYTES_MAX;
+use crate::shares::client_names::refuse_many_names;
 use crate::state::nfs_shares::{rule_of, rules_of, spelled};
 use crate::state::saved_state::KnownShare;
 use crate::state::server::{Manager, refuse_above};
@@ -31,13 +32,14 @@ use crate::state::server::{Manager, refuse_above};
 /// its inodes in memory, and has statistics of up to 1 MiB.
 const SHARES_MAX: usize = 64;
 
-/// The statistics of all shares, all remembered replies and the own memory of all connections fit
-/// in the memory of NFS.
+/// The statistics of all shares, all remembered replies, the own memory of all connections and the
+/// names in rules fit in the memory of NFS.
 const _: () = {
     use weir_nfs::limits;
     let statistics = SHARES_MAX * (limits::CLIENTS_OF_SHARE_MAX + 1) * limits::STATISTICS_BYTES;
     let connections = weir_net::limits::CONNECTIONS_MAX * limits::OWN_BYTES;
-    let most = statistics + limits::REPLIES_BYTES_MAX + connections;
+    let most = statistics + limits::REPLIES_BYTES_MAX + connections + limits::NAMES_BYTES_MAX;
+    assert!(limits::NAMES_MAX >= SHARES_MAX * limits::NAMES_OF_SHARE_MAX);
     assert!(most as u64 <= NFS_BYTES_MAX, "NFS takes too much memory");
 };
 
@@ -91,6 +93,7 @@ impl Manager {
             unavailable: why.or_else(|| (!listens).then(not_served)),
             mount: self.nfs.mount_commands(&known.name),
             clients: self.active_clients(&known.name).len() as u32,
+            names: Vec::new(),
         }
     }
 
@@ -140,19 +143,21 @@ impl Handle<ShareCreate> for Manager {
         let _changes = self.changes.lock(pool_of(&request.filesystem)).await;
         let ShareKey { name, .. } = request.key();
         let ShareCreate { filesystem, directory, allow, asynchronous, .. } = request;
+        let rules = rules_of(&allow)?;
+        refuse_many_names(&rules)?;
         let new = KnownShare {
             name,
             filesystem,
             directory: directory.unwrap_or_default(),
             dataset: 0,
-            allow: spelled(&rules_of(&allow)?),
+            allow: spelled(&rules),
             asynchronous,
             id: 0,
         };
         if let Ok(known) = self.known_share(&new.name) {
             let same = KnownShare { dataset: known.dataset, id: known.id, ..new.clone() };
             if same == known {
-                let share = self.describe_share(&known);
+                let share = self.add_names(self.describe_share(&known));
                 return Ok(ShareChange { outcome: Outcome::Unchanged, share });
             }
             let message = format!("share {} exists already, with other settings", new.name);
@@ -169,7 +174,8 @@ impl Handle<ShareCreate> for Manager {
             self.nfs.remove(&new);
             return Err(error);
         }
-        Ok(ShareChange { outcome: Outcome::Created, share: self.describe_share(&new) })
+        let share = self.look_up_names(self.describe_share(&new)).await;
+        Ok(ShareChange { outcome: Outcome::Created, share })
     }
 }
 
@@ -186,7 +192,7 @@ impl Handle<ListShares> for Manager {
 impl Handle<ShowShare> for Manager {
     /// Shows one share.
     async fn handle(&self, call: ShowShare) -> Result<Share, ApiError> {
-        Ok(self.describe_share(&self.known_share(&call.name)?))
+        Ok(self.add_names(self.describe_share(&self.known_share(&call.name)?)))
     }
 
     async fn authorize(&self, call: &ShowShare, scope: &Scope) -> Result<(), ApiError> {
@@ -218,15 +224,17 @@ impl Handle<ShareAllow> for Manager {
     /// Allows clients to use a share.
     async fn handle(&self, call: ShareAllow) -> Result<ShareChange, ApiError> {
         let new = rules_of(&call.rules)?;
-        self.change_rules(&call.name, |rules| {
+        let change = self.change_rules(&call.name, |rules| {
             rules.allow(new);
+            refuse_many_names(rules)?;
             if rules.iter().count() > SHARE_RULES_MAX {
                 let message = format!("a share has at most {SHARE_RULES_MAX} rules");
                 return Err(ApiError::new(ErrorKind::NoSpace, message)
                     .with_action(format!("weir share deny {} CLIENT", call.name)));
             }
             Ok(())
-        })
+        })?;
+        Ok(ShareChange { share: self.look_up_names(change.share).await, ..change })
     }
 
     async fn authorize(&self, call: &ShareAllow, scope: &Scope) -> Result<(), ApiError> {
@@ -244,7 +252,7 @@ impl Handle<ShareDeny> for Manager {
     /// # Errors
     /// `NotFound` for a client without a rule.
     async fn handle(&self, call: ShareDeny) -> Result<ShareChange, ApiError> {
-        self.change_rules(&call.name, |rules| {
+        let change = self.change_rules(&call.name, |rules| {
             for client in &call.clients {
                 if !rules.deny(&rule_of(client)?) {
                     let message = format!("share {} has no rule for {client}", call.name);
@@ -253,7 +261,8 @@ impl Handle<ShareDeny> for Manager {
                 }
             }
             Ok(())
-        })
+        })?;
+        Ok(ShareChange { share: self.add_names(change.share), ..change })
     }
 
     async fn authorize(&self, call: &ShareDeny, scope: &Scope) -> Result<(), ApiError> {

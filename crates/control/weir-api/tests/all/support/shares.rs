@@ -88,6 +88,7 @@ impl Shares {
             unavailable: None,
             mount: vec![format!("mount -t nfs 127.0.0.1:/{name} /mnt")],
             clients: 0,
+            names: Vec::new(),
         };
         let share = self.0.entry(name.clone()).or_insert_with(new).clone();
         ShareChange { outcome, share }
