@@ -261,6 +261,10 @@ fn statistics(session: &Session, name: String, list: &ListArgs) -> Result<(), Ap
     ];
     let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ShowShareStatistics { protocol: NFS, name })?;
+    let ShareStatistics { squashed, refused, stale, .. } = answer;
+    if squashed + refused + stale > 0 {
+        session.say(&format!("{squashed} calls squashed, {refused} refused, {stale} stale"));
+    }
     let rows = |of: &ShareStatistics| {
         let clients = of.clients.iter().map(|client: &ShareClient| {
             row(&client.address, &client.calls, Some(client.idle_seconds))

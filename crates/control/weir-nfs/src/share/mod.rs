@@ -3,6 +3,7 @@
 mod clients;
 mod groups;
 mod identity;
+mod incidents;
 mod names;
 mod rules;
 mod statistics;
@@ -13,6 +14,7 @@ pub use clients::ClientName;
 pub use groups::{FindGroups, Groups};
 pub(crate) use identity::identify_caller;
 pub use identity::{Identity, Refusal, identify};
+pub use incidents::{Incident, IncidentCounts, Incidents};
 pub use names::{FindHosts, FoundHost, NameState, NameWaits, Names};
 pub use rules::{Decision, Rights, Rule, RuleError, Rules, Squash};
 pub(crate) use statistics::Completed;

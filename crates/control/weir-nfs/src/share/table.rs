@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use weir_fs::{Filesystem, InodeRef, Snapshots};
 use weir_nfs_wire::nfs3::Verifier;
 
+use super::incidents::Incidents;
 use super::names::Names;
 use super::rules::Rules;
 use super::statistics::ShareStatistics;
@@ -71,6 +72,8 @@ pub(crate) enum Found {
 pub struct Shares {
     /// Addresses of the names in the rules of the shares.
     pub names: Names,
+    /// Refused and stale calls for shares that do not exist.
+    pub incidents: Incidents,
     table: RwLock<HashMap<ShareId, Entry>>,
 }
 

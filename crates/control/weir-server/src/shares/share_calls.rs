@@ -18,7 +18,7 @@ use weir_api::types::{
 };
 use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
-use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Rules};
+use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Incident, Rules};
 
 use crate::answer::errors::not_found;
 use crate::answer::names::{Of, pool_of};
@@ -38,7 +38,9 @@ const _: () = {
     use weir_nfs::limits;
     let statistics = SHARES_MAX * (limits::CLIENTS_OF_SHARE_MAX + 1) * limits::STATISTICS_BYTES;
     let connections = weir_net::limits::CONNECTIONS_MAX * limits::OWN_BYTES;
-    let most = statistics + limits::REPLIES_BYTES_MAX + connections + limits::NAMES_BYTES_MAX;
+    let incidents = (SHARES_MAX + 1) * limits::INCIDENT_BYTES;
+    let most = statistics + incidents + limits::REPLIES_BYTES_MAX + connections;
+    let most = most + limits::NAMES_BYTES_MAX;
     assert!(limits::NAMES_MAX >= SHARES_MAX * limits::NAMES_OF_SHARE_MAX);
     assert!(most as u64 <= NFS_BYTES_MAX, "NFS takes too much memory");
 };
@@ -64,7 +66,7 @@ fn shown_calls(figures: &CallFigures) -> ShareCalls {
 }
 
 impl Manager {
-    fn known_share(&self, name: &str) -> Result<KnownShare, ApiError> {
+    pub(super) fn known_share(&self, name: &str) -> Result<KnownShare, ApiError> {
         let state = self.state.lock();
         let known = state.state.shares.iter().find(|share| share.name == name);
         known.cloned().ok_or_else(|| not_found("share", name).with_action("weir share list"))
@@ -204,7 +206,9 @@ impl Handle<ShowShareStatistics> for Manager {
     /// Shows the calls of the clients of a share.
     async fn handle(&self, call: ShowShareStatistics) -> Result<ShareStatistics, ApiError> {
         let known = self.known_share(&call.name)?;
-        let (all, clients) = self.nfs.statistics(&known.name).figures();
+        let statistics = self.nfs.statistics(&known.name);
+        let (all, clients) = statistics.figures();
+        let incidents = statistics.incidents.totals();
         let client = |figures: &ClientFigures| ShareClient {
             address: figures.address.to_string(),
             connections: self.nfs.connections(figures.address),
@@ -212,7 +216,14 @@ impl Handle<ShowShareStatistics> for Manager {
             calls: shown_calls(&figures.calls),
         };
         let clients = clients.iter().map(client).collect();
-        Ok(ShareStatistics { name: known.name, calls: shown_calls(&all), clients })
+        Ok(ShareStatistics {
+            name: known.name,
+            calls: shown_calls(&all),
+            squashed: incidents.of(Incident::Squashed),
+            refused: incidents.of(Incident::Refused),
+            stale: incidents.of(Incident::Stale),
+            clients,
+        })
     }
 
     async fn authorize(&self, call: &ShowShareStatistics, scope: &Scope) -> Result<(), ApiError> {

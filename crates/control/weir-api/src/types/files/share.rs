@@ -385,6 +385,16 @@ pub struct ShareStatistics {
     pub name: String,
     /// Calls of all clients.
     pub calls: ShareCalls,
+    /// Calls whose user acted as the anonymous user (`root_squash`, `all_squash`).
+    #[serde(default)]
+    pub squashed: u64,
+    /// Calls that the rules refused: no rule names the client, its port is above 1023, or its
+    /// credential is not accepted. They are not part of `calls`.
+    #[serde(default)]
+    pub refused: u64,
+    /// Calls with handles of removed files or snapshots.
+    #[serde(default)]
+    pub stale: u64,
     /// Clients, the most recent one first.
     pub clients: Vec<ShareClient>,
 }

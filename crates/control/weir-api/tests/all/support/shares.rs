@@ -71,7 +71,14 @@ impl Shares {
 
     fn statistics(&self, name: &str) -> Result<ShareStatistics, ApiError> {
         let name = self.get(name)?.name.clone();
-        Ok(ShareStatistics { name, calls: ShareCalls::default(), clients: Vec::new() })
+        Ok(ShareStatistics {
+            name,
+            calls: ShareCalls::default(),
+            squashed: 0,
+            refused: 0,
+            stale: 0,
+            clients: Vec::new(),
+        })
     }
 
     fn create(&mut self, request: ShareCreate) -> ShareChange {
