@@ -248,6 +248,37 @@ fn clients_have_the_rights_of_the_rules_of_a_share() {
 }
 
 #[test]
+fn events_count_refused_squashed_and_stale_calls() {
+    let served = Served::new();
+    let server = &served.server;
+    server.weir("share create nfs tank/home --allow 10.9.9.9").ok();
+    assert!(!served.list("/tank/home").status.success(), "no rule names the client");
+    let event = |kind: &str| {
+        let lines = server.weir("events --pool tank --json").json();
+        let events = lines["events"].as_array().expect("a list of events").clone();
+        events.into_iter().find(|event| event["kind"] == kind)
+    };
+    eventually("an event reports the refused call", LIMIT, || event("share_refused").is_some());
+    let refused = event("share_refused").unwrap();
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.starts_with("share tank/home: ") && message.contains("127.0.0.1"), "{message}");
+    assert_eq!(refused["level"], "warning");
+    // Root of the client is the anonymous user, which may not create files.
+    server.weir_words(&["share", "allow", "tank/home", "127.0.0.1:insecure"]).ok();
+    let as_root = format!("{}&uid=0&gid=0", served.url("/tank/home/f"));
+    let source = served.dirs.file("source");
+    fs::write(&source, "text").unwrap();
+    let written = run("timeout", &["30", "nfs-cp", source.to_str().unwrap(), &as_root]);
+    assert!(!written.status.success(), "{}", text(&written));
+    let figures = server.weir("share stat tank/home --json").json();
+    let count = |field: &str| figures[field].as_u64().unwrap();
+    assert!(count("refused") > 0 && count("squashed") > 0, "{figures}");
+    assert_eq!(count("stale"), 0, "{figures}");
+    let shown = server.weir("share stat tank/home").ok();
+    assert!(shown.talk.contains(" calls squashed, "), "{}", shown.talk);
+}
+
+#[test]
 fn share_and_mount_show_the_same_files() {
     on_fuse(|| {
         let served = Served::new();
