@@ -54,8 +54,8 @@ pub const CLIENTS_OF_SHARE_MAX: usize = 200;
 /// Memory of the statistics of one client: three histograms of 1.5 KiB.
 pub const STATISTICS_BYTES: usize = 5 << 10;
 
-/// Maximum number of clients of a share whose squashed, refused and stale calls have their own count
-/// between two reports. Each takes about 100 bytes.
+/// Maximum number of clients of a share whose squashed, refused and stale calls have their own
+/// count between two reports. Each takes about 100 bytes.
 pub const INCIDENT_CLIENTS_MAX: usize = 64;
 
 /// Memory of these counts for a share.

@@ -88,8 +88,8 @@ impl Incidents {
         !self.0.lock().clients.is_empty()
     }
 
-    /// Takes the incidents since the last call, by client. The client `None` stands for all clients
-    /// beyond the limit.
+    /// Returns and resets the incidents since the last call, by client. The client `None` has the
+    /// incidents of all clients beyond the limit.
     pub fn take(&self) -> Vec<(Option<IpAddr>, IncidentCounts)> {
         let mut table = self.0.lock();
         let clients = std::mem::take(&mut table.clients);

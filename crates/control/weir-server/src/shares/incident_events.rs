@@ -23,7 +23,7 @@ const REPORT_INTERVAL: Duration = Duration::from_mins(10);
 /// has the sum of the others.
 const CLIENTS_MAX: usize = 8;
 
-/// Times of the last reports, by share. The empty name stands for calls for no share.
+/// Times of the last reports, by share. The empty name has the calls for no share.
 #[derive(Default)]
 pub(crate) struct IncidentReports(BTreeMap<String, Instant>);
 
