@@ -11,7 +11,7 @@ check: cc
 	@cargo xtask check $(if $(SINCE),--since $(SINCE))
 
 sim: cc
-	@cargo xtask sim $(if $(SEED),--seed $(SEED)) $(if $(RECOVERIES),--recoveries $(RECOVERIES))
+	@cargo xtask sim $(if $(SEED),--seed $(SEED)) $(if $(RECOVERIES),--recoveries $(RECOVERIES)) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(SEEDS),--seeds $(SEEDS))
 
 soak: cc
 	@cargo xtask soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(REPORT),--report)

@@ -14,6 +14,31 @@ use crate::packages;
 /// Arguments with which cargo builds only the simulator.
 const BUILD: &str = "build --profile ci --package weir-sim";
 
+/// Arguments with which cargo builds the examples of the simulator.
+pub(crate) const BUILD_EXAMPLES: &str = "build --profile ci --package weir-sim --examples";
+
+/// Scenarios of the simulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Scenarios {
+    /// Pools with volumes.
+    Pools,
+    /// Filesystems whose clients call weir-fs.
+    Files,
+    /// Filesystems whose clients use NFS.
+    Nfs,
+}
+
+impl Scenarios {
+    /// Name of the example of weir-sim that runs a range of seeds. `None` for pools.
+    pub(crate) fn example(self) -> Option<&'static str> {
+        match self {
+            Self::Pools => None,
+            Self::Files => Some("file_seeds"),
+            Self::Nfs => Some("nfs_seeds"),
+        }
+    }
+}
+
 /// Number of crash recoveries that `make test` checks. The limit is a number instead of a time, so
 /// that a slow machine checks as many as a fast machine.
 const SHORT_RECOVERIES: u64 = 20_000;
@@ -24,13 +49,25 @@ pub(crate) struct Args {
     /// Replay the scenario of this seed, which a failed run printed
     #[arg(long)]
     seed: Option<u64>,
-    /// Number of crash recoveries to check
+    /// Number of crash recoveries to check, in pools
     #[arg(long, default_value_t = 300_000)]
     recoveries: u64,
+    /// Scenarios to run
+    #[arg(long, value_enum, default_value = "pools")]
+    scenarios: Scenarios,
+    /// Number of seeds to run, from 1 on, of filesystems or NFS clients
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
 }
 
 /// Runs `cargo xtask sim`.
 pub(crate) fn main(args: &Args) -> Result<()> {
+    if let Some(example) = args.scenarios.example() {
+        command::cargo(&BUILD_EXAMPLES.split_whitespace().collect::<Vec<_>>())?;
+        let (first, count) = args.seed.map_or((1, args.seeds), |seed| (seed, 1));
+        let program = command::target().join("ci/examples").join(example);
+        return command::run(Command::new(program).args([first, count].map(|of| of.to_string())));
+    }
     let recoveries = args.recoveries.to_string();
     match args.seed {
         Some(seed) => simulate(BUILD, &["--only", "--seed", &seed.to_string()]),

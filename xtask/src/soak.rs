@@ -26,7 +26,7 @@ use results::{Outcome, Tree, Verdict};
 use weir_command::command;
 
 use crate::runner::process::{self, Job};
-use crate::{e2e, fuzz, setup};
+use crate::{e2e, fuzz, setup, sim};
 
 /// Maximum number of log lines in the result of a failed piece.
 const DETAIL_LINES: usize = 3;
@@ -131,6 +131,9 @@ impl Programs {
             Kind::Recoveries => {
                 command::cargo(&["build", "--profile", "ci", "--package", "weir-sim"])?;
             }
+            Kind::Seeds => {
+                command::cargo(&sim::BUILD_EXAMPLES.split_whitespace().collect::<Vec<_>>())?;
+            }
             Kind::Load => command::cargo(&["build", "--profile", "ci", "--package", "weir"])?,
             Kind::Fuzz => fuzz::build()?,
             Kind::Tests => e2e::build()?,
@@ -179,6 +182,9 @@ fn run(
             _ => failure = failure.or(Some("too few recoveries".to_owned())),
         }
     }
+    if let Piece::Seeds { first_seed, seeds, .. } = piece {
+        outcome.seeds = Some((*first_seed, first_seed + seeds - 1));
+    }
     match failure {
         None => {
             fs::remove_file(&log)?;
@@ -205,6 +211,11 @@ fn command_of(piece: &Piece, data: &Path, limit: &Limit) -> Result<Command> {
             command = limit.command(&built("weir-sim"));
             command.args(["--seed", &first_seed.to_string()]);
             command.args(["--recoveries", &recoveries.to_string()]);
+        }
+        Piece::Seeds { scenarios, first_seed, seeds, .. } => {
+            let example = scenarios.example().context("pools have no example")?;
+            command = limit.command(&built("examples").join(example));
+            command.args([first_seed, seeds].map(u64::to_string));
         }
         Piece::Load { .. } => {
             command = limit.command(&own);

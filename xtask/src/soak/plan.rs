@@ -7,6 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::sim::Scenarios;
+
 /// Number of crash recoveries of all pieces together.
 pub(super) const RECOVERIES: u64 = 500_000;
 /// Number of crash recoveries that one piece checks; they take a few minutes.
@@ -16,6 +18,14 @@ const PIECE_RECOVERIES: u64 = 25_000;
 const SEEDS_APART: u64 = 1_000_000;
 /// Number of load pieces.
 const LOADS: u64 = 5;
+/// Scenarios of filesystems and NFS clients: the number of pieces, and the number of seeds of a
+/// piece, which take a few minutes.
+const SEEDS: [(Scenarios, u64, u64); 2] =
+    [(Scenarios::Files, 4, FILES_SEEDS), (Scenarios::Nfs, 4, NFS_SEEDS)];
+/// A seed of a filesystem takes about 5 s.
+const FILES_SEEDS: u64 = 30;
+/// A seed of NFS clients takes about 0.1 s.
+const NFS_SEEDS: u64 = 1500;
 /// Seconds for each fuzz target.
 pub(super) const FUZZ_SECONDS: u64 = 60;
 
@@ -30,6 +40,7 @@ pub(super) const fn load_minutes(pieces: u64) -> u64 {
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
     Recoveries,
+    Seeds,
     Load,
     Fuzz,
     Tests,
@@ -76,7 +87,7 @@ impl Kind {
     /// such a piece.
     pub(super) fn usual_seconds(self) -> f64 {
         match self {
-            Self::Recoveries => 300.0,
+            Self::Recoveries | Self::Seeds => 300.0,
             Self::Load => 800.0,
             Self::Fuzz => 75.0,
             Self::Tests => 120.0,
@@ -87,7 +98,7 @@ impl Kind {
     /// Returns the seconds after which a piece of this kind counts as hung.
     pub(super) fn limit_seconds(self) -> u64 {
         match self {
-            Self::Recoveries | Self::Load => 15 * 60,
+            Self::Recoveries | Self::Seeds | Self::Load => 15 * 60,
             Self::Fuzz | Self::Tests | Self::Deny => 5 * 60,
         }
     }
@@ -98,6 +109,8 @@ impl Kind {
 pub(super) enum Piece {
     /// Crash recoveries of the scenarios from this seed on.
     Recoveries { number: u64, first_seed: u64, recoveries: u64 },
+    /// Scenarios of filesystems or NFS clients with these seeds.
+    Seeds { scenarios: Scenarios, number: u64, first_seed: u64, seeds: u64 },
     /// Verified load with concurrent hostile clients.
     Load { number: u64 },
     /// One fuzz target.
@@ -112,6 +125,7 @@ impl Piece {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Recoveries { .. } => Kind::Recoveries,
+            Self::Seeds { .. } => Kind::Seeds,
             Self::Load { .. } => Kind::Load,
             Self::Fuzz { .. } => Kind::Fuzz,
             Self::Tests { .. } => Kind::Tests,
@@ -123,6 +137,9 @@ impl Piece {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Recoveries { number, .. } => format!("recoveries-{number:02}"),
+            Self::Seeds { scenarios, number, .. } => {
+                format!("{}-{number}", scenarios.example().unwrap_or("pools"))
+            }
             Self::Load { number } => format!("load-{number}"),
             Self::Fuzz { target } => format!("fuzz-{target}"),
             Self::Tests { name, .. } => format!("tests-{name}"),
@@ -140,9 +157,18 @@ pub(super) fn pieces(targets: &[String]) -> Vec<Piece> {
         first_seed: index * SEEDS_APART + 1,
         recoveries: PIECE_RECOVERIES,
     });
+    let seeds = SEEDS.into_iter().flat_map(|(scenarios, pieces, seeds)| {
+        (0..pieces).map(move |index| Piece::Seeds {
+            scenarios,
+            number: index + 1,
+            first_seed: index * seeds + 1,
+            seeds,
+        })
+    });
     let loads = (1..=LOADS).map(|number| Piece::Load { number });
     let tests = LONG_TESTS.map(|(name, tests)| Piece::Tests { name, tests });
-    std::iter::once(Piece::Deny).chain(fuzz).chain(tests).chain(recoveries).chain(loads).collect()
+    let short = std::iter::once(Piece::Deny).chain(fuzz).chain(tests);
+    short.chain(seeds).chain(recoveries).chain(loads).collect()
 }
 
 #[cfg(test)]
@@ -167,6 +193,16 @@ mod tests {
         // Even if each scenario had only one recovery, a piece would use fewer seeds than the
         // distance between the first seeds of two pieces.
         assert!(seeds.windows(2).all(|pair| pair[1] - pair[0] > PIECE_RECOVERIES));
+        for (scenarios, pieces_of, count) in SEEDS {
+            let ranges = pieces.iter().filter_map(|piece| match piece {
+                Piece::Seeds { scenarios: of, first_seed, seeds, .. } if *of == scenarios => {
+                    Some(*first_seed..first_seed + seeds)
+                }
+                _ => None,
+            });
+            let all: Vec<u64> = ranges.flatten().collect();
+            assert!(all.iter().copied().eq(1..=pieces_of * count), "each seed once");
+        }
         let loads = pieces.iter().filter(|piece| piece.kind() == Kind::Load).count() as u64;
         assert_eq!(load_minutes(loads), 60);
         assert!(pieces.iter().all(|piece| piece.kind().usual_seconds() < 15.0 * 60.0));

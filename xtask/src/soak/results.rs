@@ -98,6 +98,8 @@ pub(super) fn report(plan: &[Piece], tree: &Tree, results: &[&Outcome]) -> Strin
     let seeds = passed(Kind::Recoveries).filter_map(|one| one.seeds);
     let seeds: Vec<String> = seeds.map(|(first, last)| format!("{first} to {last}")).collect();
     line(format!("recoveries: {recoveries} of {RECOVERIES}; seeds: {}", list(&seeds)));
+    let seeds: Vec<String> = passed(Kind::Seeds).map(|one| one.piece.clone()).collect();
+    line(format!("filesystems and NFS clients: {}", list(&seeds)));
     let minutes = passed(Kind::Load).count() as u64 * load_minutes(1);
     let wanted = plan.iter().filter(|piece| piece.kind() == Kind::Load).count() as u64;
     line(format!("load: {minutes} of {} minutes", load_minutes(wanted)));
@@ -181,6 +183,7 @@ mod tests {
         let text = report(&plan, &tree, &all.iter().collect::<Vec<_>>());
         for part in [
             "recoveries: 25000 of 500000; seeds: 1 to 90\n",
+            "filesystems and NFS clients: none\n",
             "load: 12 of 60 minutes\n",
             "fuzz, 60 s each: fuzz-label\n",
             "long end-to-end tests: none\n",

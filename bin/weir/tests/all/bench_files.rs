@@ -183,6 +183,79 @@ fn operations_on_files_need_no_profile() {
     bench.weir(&["run", "--op", "stat", "-p", "vm", "-t", "dir:target"]).fails(2, &["--profile"]);
 }
 
+/// Profile with 4 rows of data.
+const MATRIX: &str = r#"
+schema = 1
+name = "pair"
+title = "Pair"
+dataset = { files = 4, file_size = "1MiB" }
+content = { compress = 1.0, dedupe_pct = 0, unit = "4KiB", seed = 42 }
+durability = { writes = "none" }
+load = { mode = "closed", workers = 2, window = 2 }
+
+[matrix]
+pattern = ["random", "seq"]
+read_pct = [100, 0]
+seq_read_pct = [0, 100]
+block = ["4KiB"]
+
+[phases]
+fill = { block = "64KiB", in_flight = 4 }
+measure = { warmup = "50ms", duration = "300ms", runs = 2 }
+"#;
+
+/// Rows of the tables of one result in a report on several results, as fields. The first row has
+/// the heads of the columns.
+fn rows_of(report: &str, name: &str) -> Vec<Vec<String>> {
+    let sections = report.split("\n### ").filter(|text| text.starts_with(&format!("{name}, ")));
+    let lines = sections.flat_map(str::lines).filter(|line| line.starts_with("| "));
+    let fields = |line: &str| line.trim_matches('|').split('|').map(|f| f.trim().into()).collect();
+    let all: Vec<Vec<String>> = lines.map(fields).collect();
+    let heads = all.first().expect("a table").clone();
+    let rows = all.into_iter().filter(|row| row[0] != "verdict" && !row[0].starts_with("--"));
+    std::iter::once(heads).chain(rows.filter(|row| !row[0].contains("not judged"))).collect()
+}
+
+#[test]
+fn report_on_several_results_has_their_columns_and_differences() {
+    let bench = Bench::new();
+    fs::write(bench.path("pair.toml"), MATRIX).unwrap();
+    for name in ["one", "two", "other"] {
+        let target = format!("dir:target-{name}");
+        bench.weir(&["run", "-p", "./pair.toml", "-t", &target, "-o", name]).ok();
+    }
+    let words = ["report", "one", "two", "--peer", "other", "--out", "all", "--json"];
+    let files = bench.weir(&words).ok().json()["files"].as_array().unwrap().len();
+    assert_eq!(files, 2, "Markdown and HTML");
+    let report = fs::read_to_string(bench.path("all/report.md")).unwrap();
+    assert!(report.starts_with("# pair: one, two, other\n"), "{report}");
+    for name in ["one", "two"] {
+        let rows = rows_of(&report, name);
+        assert!(rows[0].contains(&"ops/s published".to_owned()), "{rows:?}");
+        assert_eq!(rows.len(), 5, "heads and four rows: {rows:?}");
+    }
+    // The last two columns of the other product are quotients.
+    let (own, peer) = (rows_of(&report, "one"), rows_of(&report, "other"));
+    assert_eq!(peer[0][8..], ["ops/s: one / this", "mean ms: one / this"], "{:?}", peer[0]);
+    assert_eq!(peer.len(), 5, "{peer:?}");
+    let number = |field: &str| field.replace(',', "").parse::<f64>().unwrap();
+    for (own, peer) in own.iter().zip(&peer).skip(1) {
+        assert_eq!(own[1..3], peer[1..3], "the same settings");
+        let [ours, theirs, quotient] = [&own[4], &peer[4], &peer[8]].map(|field| number(field));
+        // The report rounds the quotient.
+        let error = (ours / theirs - quotient).abs();
+        assert!(error < 0.06 + quotient / 50.0, "{ours} by {theirs} is not {quotient}");
+    }
+    let conclusions = report.split("## Conditions").next().unwrap();
+    for part in ["two by one, row by row: rate ", "one by other, row by row: rate ", " rows)"] {
+        assert!(conclusions.contains(part), "no {part:?} in {conclusions}");
+    }
+    let html = fs::read_to_string(bench.path("all/report.html")).unwrap();
+    assert!(html.contains("one by other, row by row"), "{html}");
+    // A report with a result that cannot be read fails.
+    bench.weir(&["report", "one", "--peer", "none"]).fails(code::NOT_FOUND, &["cannot read none"]);
+}
+
 #[test]
 fn ctrl_c_removes_the_files_of_a_run() {
     let bench = Bench::new();

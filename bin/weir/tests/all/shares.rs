@@ -92,24 +92,98 @@ fn serve(dirs: &Dirs, port: u16) -> Server {
     Server::start(dirs, "", command)
 }
 
-/// Starts a server whose user database has the user 7007 in 20 groups: 8000 to 8019. The server
-/// sees this database in a mount namespace of its own.
-fn serve_with_groups(dirs: &Dirs, port: u16) -> Server {
+/// Starts a server that sees a copy of /etc with other contents of these files, in its own mount
+/// namespace. The copy is the directory `etc` of the test.
+fn serve_with_etc(dirs: &Dirs, port: u16, files: &[(&str, &str)]) -> Server {
     const SCRIPT: &str = r#"
-        mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/group && shift 2 && exec "$@"
+        cp -a /etc "$1" && cp "$2"/* "$1" && mount --bind "$1" /etc && shift 2 && exec "$@"
     "#;
-    let (users, groups) = (dirs.file("passwd"), dirs.file("group"));
-    fs::write(&users, "root:x:0:0::/:/bin/sh\nanna:x:7007:7007::/:/bin/sh\n").unwrap();
-    let of_anna = (8000..8020).map(|gid| format!("g{gid}:x:{gid}:anna\n"));
-    fs::write(&groups, format!("root:x:0:\nanna:x:7007:\n{}", of_anna.collect::<String>()))
-        .unwrap();
+    let (copy, own) = (dirs.file("etc"), dirs.file("own"));
+    fs::create_dir(&own).unwrap();
+    files.iter().for_each(|(name, content)| fs::write(own.join(name), content).unwrap());
     let mut serve = dirs.serve();
     serve.args(["--nfs", &format!("127.0.0.1:{port}")]);
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).args([users, groups]);
+    command.args(["--mount", "sh", "-c", SCRIPT, "sh"]).args([copy, own]);
     command.arg(serve.get_program()).args(serve.get_args()).env_remove("WEIR_API");
     command.current_dir(serve.get_current_dir().expect("a test has its own directory"));
     Server::start(dirs, "", command)
+}
+
+/// Starts a server whose user database has the user 7007 in 20 groups: 8000 to 8019.
+fn serve_with_groups(dirs: &Dirs, port: u16) -> Server {
+    let of_anna = (8000..8020).map(|gid| format!("g{gid}:x:{gid}:anna\n"));
+    let groups = format!("root:x:0:\nanna:x:7007:\n{}", of_anna.collect::<String>());
+    let users = "root:x:0:0::/:/bin/sh\nanna:x:7007:7007::/:/bin/sh\n";
+    serve_with_etc(dirs, port, &[("passwd", users), ("group", &groups)])
+}
+
+/// Name services without a network.
+const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nnetgroup: files\n";
+
+#[test]
+fn host_names_and_netgroups_are_clients_of_a_share() {
+    if !is_root() {
+        return;
+    }
+    let served = Served::with(|dirs, port| {
+        let hosts = "127.0.0.1 localhost client.example\n";
+        let netgroups = "admins (client.example,,) (other.example,,)\n";
+        let files = [("hosts", hosts), ("netgroup", netgroups), ("nsswitch.conf", NSSWITCH)];
+        serve_with_etc(dirs, port, &files)
+    });
+    let server = &served.server;
+    let share = |words: &[&str]| server.weir_words(&[&["share"], words].concat());
+    let rule = |client: &str, right: &str| format!("{client}:{right},no_root_squash,insecure");
+    let allow = |client, right| {
+        share(&["allow", "tank/home", &rule(client, right)]).ok();
+        // On a busy machine, a lookup may end after the call.
+        eventually("the lookups end", LIMIT, || {
+            let shown = served.shown("tank/home");
+            let names = shown["names"].as_array().unwrap().clone();
+            names.iter().all(|name| name["age_seconds"].is_u64())
+        });
+    };
+    let create = ["create", "nfs", "tank/home", "--allow", &rule("nowhere.example", "rw")];
+    let created = share(&create).ok();
+    assert!(created.talk.contains("nowhere.example has no address now: "), "{}", created.talk);
+    assert!(!served.list("/tank/home").status.success(), "the name grants nothing");
+    allow("Client.example", "ro");
+    assert_eq!(served.names("/tank/home"), [""; 0]);
+    assert!(!served.write("/tank/home/f", "text").status.success(), "read-only");
+    allow("@admins", "rw");
+    assert!(!served.write("/tank/home/f", "text").status.success(), "the host name decides");
+    share(&["deny", "tank/home", "client.example"]).ok();
+    allow("127.0.0.0/8", "ro");
+    assert!(served.write("/tank/home/f", "text").status.success(), "the netgroup decides");
+    let shown = served.shown("tank/home");
+    let [nowhere, admins] = [0, 1].map(|at| &shown["names"][at]);
+    assert_eq!(
+        (&nowhere["name"], &nowhere["address_count"]),
+        (&"nowhere.example".into(), &0.into())
+    );
+    assert!(nowhere["problem"].is_string(), "{shown}");
+    assert_eq!(
+        (&admins["name"], &admins["addresses"][0]),
+        (&"@admins".into(), &"127.0.0.1".into())
+    );
+    let problem = admins["problem"].as_str().unwrap();
+    assert!(problem.starts_with("other.example: "), "{problem}");
+    let lines = share(&["show", "tank/home"]).ok().out;
+    for part in ["@admins: 127.0.0.1; other.example: ", "nowhere.example has no address now: "] {
+        assert!(lines.contains(part), "{lines}");
+    }
+    // A name gets its address later.
+    share(&["deny", "tank/home", "127.0.0.0/8", "@admins"]).ok();
+    assert!(!served.list("/tank/home").status.success(), "no rule names the client now");
+    fs::write(served.dirs.file("etc").join("hosts"), "127.0.0.1 nowhere.example\n").unwrap();
+    eventually("the next lookup finds the address", 2 * LIMIT, || {
+        served.list("/tank/home").status.success()
+    });
+    share(&["allow", "tank/home", "*.example"]).fails(code::INVALID, &["wildcards", "/16"]);
+    share(&["allow", "tank/home", "@no-such-group"]).ok();
+    let unknown = &served.shown("tank/home")["names"][1];
+    assert!(unknown["problem"].as_str().unwrap().contains("nsswitch.conf"), "{unknown}");
 }
 
 #[test]
@@ -171,6 +245,37 @@ fn clients_have_the_rights_of_the_rules_of_a_share() {
     }
     let lines = server.weir("share stat tank/home").ok().out;
     assert!(lines.lines().count() == 3 && lines.contains("127.0.0.1"), "{lines}");
+}
+
+#[test]
+fn events_count_refused_squashed_and_stale_calls() {
+    let served = Served::new();
+    let server = &served.server;
+    server.weir("share create nfs tank/home --allow 10.9.9.9").ok();
+    assert!(!served.list("/tank/home").status.success(), "no rule names the client");
+    let event = |kind: &str| {
+        let lines = server.weir("events --pool tank --json").json();
+        let events = lines["events"].as_array().expect("a list of events").clone();
+        events.into_iter().find(|event| event["kind"] == kind)
+    };
+    eventually("an event reports the refused call", LIMIT, || event("share_refused").is_some());
+    let refused = event("share_refused").unwrap();
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.starts_with("share tank/home: ") && message.contains("127.0.0.1"), "{message}");
+    assert_eq!(refused["level"], "warning");
+    // Root of the client is the anonymous user, which may not create files.
+    server.weir_words(&["share", "allow", "tank/home", "127.0.0.1:insecure"]).ok();
+    let as_root = format!("{}&uid=0&gid=0", served.url("/tank/home/f"));
+    let source = served.dirs.file("source");
+    fs::write(&source, "text").unwrap();
+    let written = run("timeout", &["30", "nfs-cp", source.to_str().unwrap(), &as_root]);
+    assert!(!written.status.success(), "{}", text(&written));
+    let figures = server.weir("share stat tank/home --json").json();
+    let count = |field: &str| figures[field].as_u64().unwrap();
+    assert!(count("refused") > 0 && count("squashed") > 0, "{figures}");
+    assert_eq!(count("stale"), 0, "{figures}");
+    let shown = server.weir("share stat tank/home").ok();
+    assert!(shown.talk.contains(" calls squashed, "), "{}", shown.talk);
 }
 
 #[test]
@@ -285,6 +390,10 @@ fn shares_and_their_rules_are_limited() {
     server.weir("share allow tank/home 10.0.1.0").fails(code::NO_SPACE, &["256 rules"]);
     words.extend(["--name", "other", "--allow", "10.0.1.0"]);
     server.weir_words(&words).fails(code::INVALID, &["256 rules"]);
+    let names: Vec<String> = (0..=64).map(|number| format!("@group{number}")).collect();
+    let mut words = vec!["share", "create", "nfs", "tank/home", "--name", "other"];
+    words.extend(names.iter().flat_map(|name| ["--allow", name]));
+    server.weir_words(&words).fails(code::NO_SPACE, &["64 host names and netgroups"]);
 }
 
 #[test]

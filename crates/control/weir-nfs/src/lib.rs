@@ -27,8 +27,9 @@ pub use procedures::paths::find_directory;
 pub use programs::{Client, Mounts, Server, put_data};
 pub use session::{Nfs, SessionError};
 pub use share::{
-    CallClass, CallFigures, ClassFigures, ClientFigures, FindGroups, Groups, Identity, Refusal,
-    Rights, Rule, RuleError, Rules, Share, ShareStatistics, Shares, Squash, Watcher, WatcherSlot,
-    identify,
+    CallClass, CallFigures, ClassFigures, ClientFigures, ClientName, Decision, FindGroups,
+    FindHosts, FoundHost, Groups, Identity, Incident, IncidentCounts, Incidents, NameState,
+    NameWaits, Names, Refusal, Rights, Rule, RuleError, Rules, Share, ShareStatistics, Shares,
+    Squash, Watcher, WatcherSlot, identify,
 };
 pub use status::{mount_status, status};

@@ -54,6 +54,13 @@ pub const CLIENTS_OF_SHARE_MAX: usize = 200;
 /// Memory of the statistics of one client: three histograms of 1.5 KiB.
 pub const STATISTICS_BYTES: usize = 5 << 10;
 
+/// Maximum number of clients of a share whose squashed, refused and stale calls have their own
+/// count between two reports. Each takes about 100 bytes.
+pub const INCIDENT_CLIENTS_MAX: usize = 64;
+
+/// Memory of these counts for a share.
+pub const INCIDENT_BYTES: usize = 16 << 10;
+
 /// Memory of all remembered replies ([`CLOSED_CONNECTIONS_MAX`]).
 pub const REPLIES_BYTES_MAX: usize = 33 << 20;
 
@@ -111,3 +118,74 @@ pub const GROUPS_OF_USER_MAX: usize = 64 << 10;
 
 /// Maximum number of groups of all remembered users: 4 MiB.
 pub const GROUPS_MAX: usize = 1 << 20;
+
+/// Maximum length of a host name (RFC 1123 section 2.1).
+pub const HOST_BYTES_MAX: usize = 253;
+
+/// Maximum length of a part of a host name (RFC 1035 section 2.3.4).
+pub const HOST_LABEL_BYTES_MAX: usize = 63;
+
+/// Maximum length of the name of a netgroup. Names in use have at most some dozen characters.
+pub const NETGROUP_BYTES_MAX: usize = 128;
+
+/// Maximum number of host names and netgroups in the rules of a share: each call of a client on the
+/// share searches all of them. A netgroup has more hosts.
+pub const NAMES_OF_SHARE_MAX: usize = 64;
+
+/// Maximum number of host names and netgroups of a server: 64 shares with the maximum of each.
+pub const NAMES_MAX: usize = 64 * NAMES_OF_SHARE_MAX;
+
+/// Maximum number of hosts of a netgroup.
+pub const HOSTS_OF_NAME_MAX: usize = 1024;
+
+/// Maximum number of addresses of one host.
+pub const ADDRESSES_OF_HOST_MAX: usize = 64;
+
+/// Maximum number of addresses of all names. Each takes about 60 bytes.
+pub const ADDRESSES_MAX: usize = 64 << 10;
+
+/// Maximum length of the description of a failed lookup.
+pub const PROBLEM_CHARS_MAX: usize = 200;
+
+/// Memory of all names: [`NAMES_MAX`] names of about 900 bytes with their descriptions, and
+/// [`ADDRESSES_MAX`] addresses.
+pub const NAMES_BYTES_MAX: usize = 8 << 20;
+
+/// Interval of the lookups of a name: a host that moves to another address can use a share after
+/// this time, and its old address can no longer.
+pub const NAME_REFRESH: Duration = Duration::from_mins(5);
+
+/// Pause after a failed lookup. Name services that restart answer again within a minute.
+pub const NAME_RETRY: Duration = Duration::from_secs(30);
+
+/// Pause after a failed lookup while clients wait for the first result ([`NAME_FOUND_WAIT`]).
+pub const NAME_RETRY_FIRST: Duration = Duration::from_secs(2);
+
+/// Time for which a host keeps its addresses while its lookups fail, so that a failure of the name
+/// services does not stop clients. A host without a record in the name services keeps its access
+/// for this time too.
+pub const ANSWERS_KEPT: Duration = Duration::from_hours(1);
+
+/// Time for which clients that a name may concern wait for its first lookup. getaddrinfo(3) asks
+/// the next DNS server after 5 seconds.
+pub const NAME_FIRST_WAIT: Duration = Duration::from_secs(5);
+
+/// Time for which clients without another rule wait for the first successful lookup of a name.
+/// After a start of the machine, the name services may answer later than this server.
+pub const NAME_FOUND_WAIT: Duration = Duration::from_mins(1);
+
+/// Maximum time for which a call of MOUNT or of the management interface waits for lookups.
+pub const NAME_WAIT: Duration = Duration::from_secs(3);
+
+/// Maximum number of calls that wait for lookups. Further calls do not wait.
+pub const NAME_WAITS_MAX: usize = 1024;
+
+/// Minimum age of a lookup that a call of MOUNT repeats, so that a client without rights causes at
+/// most one lookup of each name in this time.
+pub const NAME_AGE_MIN: Duration = Duration::from_secs(10);
+
+/// Maximum time of getent(1), which lists the hosts of a netgroup.
+pub const GETENT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Time after which a lookup of a netgroup looks up no further hosts.
+pub const NETGROUP_LIMIT: Duration = Duration::from_mins(1);

@@ -47,6 +47,8 @@ pub use policy::FreeingLimits;
 pub use readable::{ReadableData, ReadableEntries, ReadableInodes};
 pub use replay::FilesystemLayer;
 pub use rights::{Access, Credentials};
-pub use snapshots::{SNAPSHOTS_NAME, SnapshotEntry, Snapshots, VirtualDirectory, WEIR_NAME};
+pub use snapshots::{
+    SNAPSHOTS_NAME, SnapshotEntry, SnapshotTotals, Snapshots, VirtualDirectory, WEIR_NAME,
+};
 pub use user::{Allowed, BeforeAfter, Created, InodeRef, Listed, Looked, Removed, Renamed};
 pub use weir_format::files::{Layout, NameCase};

@@ -36,6 +36,15 @@ pub struct SnapshotEntry {
     pub name: Box<[u8]>,
 }
 
+/// Totals of the snapshots of a filesystem.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotTotals {
+    /// Number of snapshots.
+    pub count: usize,
+    /// Time of the creation of the newest snapshot; `None` without snapshots.
+    pub newest: Option<TimeStamp>,
+}
+
 /// The snapshots of an open filesystem. Any thread may call the functions, which never wait.
 pub trait Snapshots: Send + Sync {
     /// True if the root lists `.weir`.
@@ -47,8 +56,9 @@ pub trait Snapshots: Send + Sync {
     /// Returns the snapshot with this name.
     fn find(&self, name: &[u8]) -> Option<SnapshotEntry>;
 
-    /// Time of the creation of the newest snapshot; `None` without snapshots.
-    fn newest(&self) -> Option<TimeStamp>;
+    /// Returns the number of the snapshots and the age of the newest, without a copy of the list:
+    /// clients ask for attributes often.
+    fn totals(&self) -> SnapshotTotals;
 
     /// Returns the read-only filesystem of a snapshot. The caller holds it only for the duration of
     /// a request, because a call that destroys the snapshot waits for it.
@@ -83,11 +93,12 @@ impl VirtualDirectory {
 
     /// Returns the attributes of the directory.
     pub fn attributes(self, snapshots: &dyn Snapshots) -> Attributes {
+        let totals = snapshots.totals();
         let count = match self {
             Self::Weir => 1,
-            Self::Snapshots => snapshots.list(DatasetId(0)).len(),
+            Self::Snapshots => totals.count,
         };
-        let time = snapshots.newest().unwrap_or(TimeStamp { seconds: 0, nanos: 0 });
+        let time = totals.newest.unwrap_or(TimeStamp { seconds: 0, nanos: 0 });
         Attributes {
             number: self.number(),
             generation: Txg(0),

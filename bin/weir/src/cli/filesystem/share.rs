@@ -8,7 +8,7 @@ use clap::Subcommand;
 use weir_api::ApiError;
 use weir_api::types::{
     CallStatistics, ListShares, Share, ShareAllow, ShareCalls, ShareChange, ShareClient,
-    ShareCreate, ShareDelete, ShareDeny, ShareProtocol, ShareStatistics, ShowShare,
+    ShareCreate, ShareDelete, ShareDeny, ShareName, ShareProtocol, ShareStatistics, ShowShare,
     ShowShareStatistics,
 };
 use weir_base::ErrorKind;
@@ -21,8 +21,9 @@ use crate::cli::base::session::Session;
 
 /// Help of the argument with rules.
 const RULES: &str = "Clients with their rights: CLIENT[:OPTION,...]. CLIENT is an address, a \
-                     network such as 10.0.0.0/8 or [fd00::]/8, or * for all. Options: rw (default) \
-                     or ro; root_squash (default), no_root_squash or all_squash; secure (default: \
+                     network such as 10.0.0.0/8 or [fd00::]/8, a host name, a netgroup such as \
+                     @admins, or * for all; the most exact rule decides. Options: rw (default) or \
+                     ro; root_squash (default), no_root_squash or all_squash; secure (default: \
                      only ports below 1024) or insecure; anonuid=N, anongid=N; manage_gids \
                      (the server looks up the groups of users)";
 
@@ -72,7 +73,7 @@ pub(crate) enum ShareVerb {
     Deny {
         /// Name of the share
         name: String,
-        /// Addresses or networks as 'weir share show' lists them
+        /// Addresses, networks, host names or netgroups as 'weir share show' lists them
         #[arg(required = true, value_name = "CLIENT")]
         clients: Vec<String>,
     },
@@ -110,6 +111,7 @@ pub(crate) fn run(verb: ShareVerb, session: &Session) -> Result<(), ApiError> {
                 ShareCreate { protocol, filesystem, directory, name, allow, asynchronous };
             let change = session.call(request)?;
             say(session, &change);
+            say_names(session, &change.share);
             if change.share.allow.is_empty() {
                 let name = &change.share.name;
                 session.say(&format!("no client may use it yet: weir share allow {name} CLIENT"));
@@ -127,6 +129,7 @@ pub(crate) fn run(verb: ShareVerb, session: &Session) -> Result<(), ApiError> {
         ShareVerb::Allow { name, rules } => {
             let change = session.call(ShareAllow { protocol: NFS, name: own_name(name), rules })?;
             say(session, &change);
+            say_names(session, &change.share);
             session.print(&change, |change| lines(&change.share.allow))
         }
         ShareVerb::Deny { name, clients } => {
@@ -149,6 +152,26 @@ pub(crate) fn run(verb: ShareVerb, session: &Session) -> Result<(), ApiError> {
 
 fn say(session: &Session, change: &ShareChange) {
     session.say(&output::outcome("share", &change.share.name, change.outcome));
+}
+
+/// Warns about names in the rules that name no client now.
+fn say_names(session: &Session, share: &Share) {
+    for name in share.names.iter().filter(|name| name.address_count == 0) {
+        session.say(&output::clean(&addresses(name)));
+    }
+}
+
+/// Addresses of a name in rules, or the reason why it has none.
+fn addresses(of: &ShareName) -> String {
+    let problem = of.problem.as_deref();
+    if of.address_count == 0 {
+        let why = problem.unwrap_or("the name services know none");
+        return format!("{} has no address now: {why}", of.name);
+    }
+    let more = u64::from(of.address_count).saturating_sub(of.addresses.len() as u64);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let problem = problem.map(|problem| format!("; {problem}")).unwrap_or_default();
+    format!("{}: {}{more}{problem}", of.name, of.addresses.join(" "))
 }
 
 fn protocol(word: &str, filesystem: &str) -> Result<ShareProtocol, ApiError> {
@@ -212,6 +235,7 @@ fn show(share: &Share) -> String {
         ("names are durable", durable.to_owned()),
         ("clients", share.clients.to_string()),
     ];
+    rows.extend(share.names.iter().map(|name| ("name", addresses(name))));
     rows.extend(share.unavailable.iter().map(|why| ("not available", why.clone())));
     rows.extend(share.mount.iter().map(|command| ("on a client", command.clone())));
     let line = |(title, text): &(&str, String)| format!("{title:<18}{}\n", output::clean(text));
@@ -237,6 +261,10 @@ fn statistics(session: &Session, name: String, list: &ListArgs) -> Result<(), Ap
     ];
     let Some(list) = list.list(&titles, &[])? else { return Ok(()) };
     let answer = session.call(ShowShareStatistics { protocol: NFS, name })?;
+    let ShareStatistics { squashed, refused, stale, .. } = answer;
+    if squashed + refused + stale > 0 {
+        session.say(&format!("{squashed} calls squashed, {refused} refused, {stale} stale"));
+    }
     let rows = |of: &ShareStatistics| {
         let clients = of.clients.iter().map(|client: &ShareClient| {
             row(&client.address, &client.calls, Some(client.idle_seconds))

@@ -17,7 +17,7 @@ use crate::handle::Handle;
 use crate::procedures::at::{At, put_status};
 use crate::procedures::view::View;
 use crate::procedures::{content, directories, names, properties};
-use crate::share::{Found, Groups, Refusal, Shares, identify_caller};
+use crate::share::{Found, Groups, Incident, Refusal, Shares, identify_caller};
 use crate::status::status;
 
 /// The client of a call.
@@ -47,23 +47,42 @@ pub(crate) async fn resolve(
     let share = match shares.get(id) {
         Found::Share(share) => share,
         Found::Waits => return Err(Stop::Status(Nfsstat3::Jukebox)),
-        Found::Nothing => return Err(Stop::Status(Nfsstat3::Stale)),
+        Found::Nothing => {
+            shares.incidents.add(caller.address.ip(), Incident::Stale);
+            return Err(Stop::Status(Nfsstat3::Stale));
+        }
+    };
+    let is = |incident| share.statistics.incidents.add(caller.address.ip(), incident);
+    let stale = || {
+        is(Incident::Stale);
+        Stop::Status(Nfsstat3::Stale)
     };
     let Some(handle) = share.key.decode(handle.bytes()) else { return Err(bad) };
     if share.fsid != handle.fsid {
-        return Err(Stop::Status(Nfsstat3::Stale));
+        return Err(stale());
     }
     let rules = (&share.rules, caller.groups);
     let user = identify_caller(rules, caller.address, &caller.credential).await;
-    let user = user.map_err(|refusal| match refusal {
-        Refusal::Access => Stop::Status(Nfsstat3::Acces),
-        Refusal::Auth(stat) => Stop::Auth(stat),
+    let user = user.map_err(|refusal| {
+        let stop = match refusal {
+            Refusal::Waits => return Stop::Status(Nfsstat3::Jukebox),
+            Refusal::Access => Stop::Status(Nfsstat3::Acces),
+            Refusal::Auth(stat) => Stop::Auth(stat),
+        };
+        is(Incident::Refused);
+        stop
     })?;
+    if user.is_squashed() {
+        is(Incident::Squashed);
+    }
     let is_own = handle.snapshot == Handle::OF_FILESYSTEM;
     if effect == Effect::Changes && !(user.writes && is_own) {
         return Err(Stop::Status(Nfsstat3::Rofs));
     }
-    let view = View::of(&share, &handle).map_err(|error| Stop::Status(status(&error)))?;
+    let view = View::of(&share, &handle).map_err(|error| match status(&error) {
+        Nfsstat3::Stale => stale(),
+        other => Stop::Status(other),
+    })?;
     let (bytes, data) = (Cell::new(0), Cell::default());
     Ok(At { share, view, inode: handle.inode, user, bytes, data })
 }

@@ -19,7 +19,7 @@ use crate::limits::MOUNTS_MAX;
 use crate::procedures::dispatch::Caller;
 use crate::procedures::paths::find_place;
 use crate::programs::outcome::Outcome;
-use crate::share::{Found, Refusal, Shares, identify};
+use crate::share::{ClientName, Found, Incident, Refusal, Shares, identify};
 use crate::status::mount_status;
 
 /// Error number of MNT in version 1.
@@ -133,13 +133,27 @@ async fn mount(
     let (share, rest) = match shares.of_path(path.bytes()) {
         (Found::Share(share), rest) => (share, rest),
         (Found::Waits, _) => return Err(v3::Mountstat3::Serverfault),
-        (Found::Nothing, _) => return Err(v3::Mountstat3::Acces),
+        (Found::Nothing, _) => {
+            shares.incidents.add(caller.address.ip(), Incident::Refused);
+            return Err(v3::Mountstat3::Acces);
+        }
     };
-    match identify(&share.rules, caller.address, &caller.credential) {
+    let check = || match identify(&share.rules, caller.address, &caller.credential) {
         // A mount of Linux has AUTH_NONE credentials at times; the calls on files are checked.
-        Ok(_) | Err(Refusal::Auth(_)) => {}
-        Err(Refusal::Access) => return Err(v3::Mountstat3::Acces),
+        Ok(_) | Err(Refusal::Auth(_)) => Ok(()),
+        Err(Refusal::Access) => Err(v3::Mountstat3::Acces),
+        Err(Refusal::Waits) => Err(v3::Mountstat3::Serverfault),
+    };
+    let names: Vec<ClientName> = share.rules.names().cloned().collect();
+    if check().is_err() && !names.is_empty() {
+        // The client may have a new address since the last lookup.
+        shares.names.refresh(&names).await;
     }
+    check().inspect_err(|status| {
+        if *status == v3::Mountstat3::Acces {
+            share.statistics.incidents.add(caller.address.ip(), Incident::Refused);
+        }
+    })?;
     find_place(&share, rest).await.map_err(|error| mount_status(&error))
 }
 

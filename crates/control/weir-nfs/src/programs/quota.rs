@@ -58,7 +58,7 @@ async fn quota(
     let rules = (&share.rules, caller.groups);
     let user = match identify_caller(rules, caller.address, &caller.credential).await {
         Ok(user) => user,
-        Err(Refusal::Access) => return Ok(GetquotaResult::Perm),
+        Err(Refusal::Access | Refusal::Waits) => return Ok(GetquotaResult::Perm),
         Err(Refusal::Auth(stat)) => return Err(Outcome::Denied(stat)),
     };
     let user = user.credentials();

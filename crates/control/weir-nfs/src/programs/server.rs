@@ -16,6 +16,7 @@ use std::time::Instant;
 use weir_base::SystemClock;
 use weir_block::OutBuf;
 use weir_fs::FileData;
+use weir_nfs_wire::nfs3::Nfsstat3;
 use weir_nfs_wire::{Effect, mount, nfs3, nfsacl, nlm4, rquota};
 use weir_oncrpc::message::{AcceptStat, Call, Reply};
 use weir_oncrpc::record::RecordStart;
@@ -29,7 +30,7 @@ use crate::procedures::dispatch::{Caller, run};
 use crate::programs::mount::{self as mount_program, Mounts};
 use crate::programs::outcome::Outcome;
 use crate::programs::{acl, quota};
-use crate::share::{CallClass, Completed, Groups, Shares};
+use crate::share::{CallClass, Completed, Groups, Incident, Shares};
 
 /// A server of NFSv3.
 pub struct Server {
@@ -266,15 +267,24 @@ fn count(
     };
     let (bytes, latency) = (at.bytes.get(), now.duration_since(begun));
     let call = Completed { class, bytes, latency, has_failed: has_failed(results) };
-    at.share.statistics.add(caller.address.ip(), &call, now);
+    let client = caller.address.ip();
+    at.share.statistics.add(client, &call, now);
+    if status_of(results) == Some(Nfsstat3::Stale as u32) {
+        at.share.statistics.incidents.add(client, Incident::Stale);
+    }
+}
+
+/// Status at the start of results.
+fn status_of(results: &[u8]) -> Option<u32> {
+    results.first_chunk::<4>().map(|status| u32::from_be_bytes(*status))
 }
 
 /// True if these results show a failure of the server.
 fn has_failed(results: &[u8]) -> bool {
-    use nfs3::Nfsstat3 as S;
+    use Nfsstat3 as S;
     let failures = [S::Io, S::Nxio, S::Nospc, S::Serverfault];
-    let status = results.first_chunk::<4>().map(|status| u32::from_be_bytes(*status));
-    status.is_some_and(|status| failures.iter().any(|failure| *failure as u32 == status))
+    status_of(results)
+        .is_some_and(|status| failures.iter().any(|failure| *failure as u32 == status))
 }
 
 /// Appends the data of a READ and its padding to a reply.

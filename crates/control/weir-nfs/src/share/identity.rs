@@ -12,7 +12,7 @@ use weir_fs::Credentials;
 use weir_oncrpc::message::{AuthStat, Credential, OpaqueAuth};
 
 use super::groups::Groups;
-use super::rules::{Rights, Rules, Squash};
+use super::rules::{Decision, Rights, Rules, Squash};
 
 /// Highest port that only privileged programs of a client may use.
 const RESERVED_PORT_MAX: u16 = 1023;
@@ -23,7 +23,7 @@ pub struct Identity {
     uid: u32,
     gid: u32,
     groups: Arc<[u32]>,
-    is_privileged: bool,
+    role: Role,
     /// True if the server must look up the groups of the user.
     is_managed: bool,
     /// Group that replaces group 0.
@@ -32,11 +32,25 @@ pub struct Identity {
     pub writes: bool,
 }
 
+/// Kind of a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Superuser,
+    User,
+    /// The anonymous user, in place of a user of the client.
+    Squashed,
+    /// The anonymous user, because the call has no user.
+    Anonymous,
+}
+
 /// Reason why a call has no identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No rule names the client, or its port is not reserved: NFS3ERR_ACCES or MNT3ERR_ACCES.
     Access,
+    /// The server is still looking up a name that may name the client: NFS3ERR_JUKEBOX or
+    /// MNT3ERR_SERVERFAULT.
+    Waits,
     /// The server denies the call.
     Auth(AuthStat),
 }
@@ -48,16 +62,21 @@ impl Identity {
             uid: self.uid,
             gid: self.gid,
             groups: &self.groups,
-            is_privileged: self.is_privileged,
+            is_privileged: self.role == Role::Superuser,
         }
     }
 
-    fn anonymous(rights: &Rights) -> Self {
+    /// True if the rules replace the user of the call with the anonymous user.
+    pub fn is_squashed(&self) -> bool {
+        self.role == Role::Squashed
+    }
+
+    fn anonymous(rights: &Rights, role: Role) -> Self {
         Self {
             uid: rights.anonymous_uid,
             gid: rights.anonymous_gid,
             groups: Arc::default(),
-            is_privileged: false,
+            role,
             is_managed: false,
             root_group: None,
             writes: rights.writes,
@@ -74,16 +93,20 @@ pub fn identify(
     client: SocketAddr,
     credential: &OpaqueAuth<'_>,
 ) -> Result<Identity, Refusal> {
-    let rights = rules.rights(client.ip()).ok_or(Refusal::Access)?;
+    let rights = match rules.decide(client.ip()) {
+        Decision::Allowed(rights) => rights,
+        Decision::Waits => return Err(Refusal::Waits),
+        Decision::Refused => return Err(Refusal::Access),
+    };
     if !rights.insecure && client.port() > RESERVED_PORT_MAX {
         return Err(Refusal::Access);
     }
     match credential.credential().map_err(Refusal::Auth)? {
-        Credential::None => Ok(Identity::anonymous(&rights)),
+        Credential::None => Ok(Identity::anonymous(&rights, Role::Anonymous)),
         Credential::Sys(sys) => {
             let squashes_root = rights.squash == Squash::Root;
             if rights.squash == Squash::All || squashes_root && sys.uid == 0 {
-                return Ok(Identity::anonymous(&rights));
+                return Ok(Identity::anonymous(&rights, Role::Squashed));
             }
             let root_group = squashes_root.then_some(rights.anonymous_gid);
             let gid = root_group.filter(|_| sys.gid == 0).unwrap_or(sys.gid);
@@ -91,7 +114,7 @@ pub fn identify(
                 uid: sys.uid,
                 gid,
                 groups: replaced(sys.gids.as_slice().into(), root_group),
-                is_privileged: sys.uid == 0,
+                role: if sys.uid == 0 { Role::Superuser } else { Role::User },
                 is_managed: rights.manage_gids,
                 root_group,
                 writes: rights.writes,
@@ -158,7 +181,7 @@ mod tests {
     }
 
     fn numbers(identity: &Identity) -> (u32, u32, &[u32], bool) {
-        (identity.uid, identity.gid, &identity.groups, identity.is_privileged)
+        (identity.uid, identity.gid, &identity.groups, identity.role == Role::Superuser)
     }
 
     #[test]
@@ -172,6 +195,7 @@ mod tests {
         assert_eq!(numbers(&root), (0, 0, &[0, 4][..], true));
         let all = of("*:all_squash,anonuid=5,anongid=6", client, 1, &sys(7, 8, &[9])).unwrap();
         assert_eq!(numbers(&all), (5, 6, &[][..], false));
+        assert!(all.is_squashed() && !root.is_squashed() && !user.is_squashed());
     }
 
     #[test]

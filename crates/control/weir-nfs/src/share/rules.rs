@@ -2,20 +2,22 @@
 //!
 //! ```text
 //! CLIENT[:OPTION[,OPTION]...]
-//! CLIENT: *, an address or a network (10.0.0.0/8, [fd00::]/8)
 //! OPTION: ro, rw; root_squash, no_root_squash, all_squash; insecure, secure;
 //!         anonuid=NUMBER, anongid=NUMBER; manage_gids
 //! ```
 //!
-//! Names as in exports(5), and rpc.mountd(8) for `manage_gids`. Default: `rw,root_squash,secure`.
+//! `clients` has CLIENT. Options as in exports(5), and rpc.mountd(8) for `manage_gids`.
 //!
 //! Invariant: a client that no rule names may do nothing.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
 
-use weir_net::Network;
+use super::clients::{ClientName, Clients, NoClients, Precision};
+use super::names::{Member, Names, Slot};
 
 /// User and group of clients without an identity, with the usual number on Linux.
 const ANONYMOUS: u32 = 65_534;
@@ -61,34 +63,67 @@ impl Default for Rights {
     }
 }
 
-/// Clients of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Clients {
-    All,
-    Network(Network),
-}
-
 /// One rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     clients: Clients,
     /// Rights of the clients.
     pub rights: Rights,
 }
 
-/// Rules of a share.
+/// Rules of a share. [`Self::follow`] connects them with the addresses of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules(Vec<Rule>);
+pub struct Rules(Vec<Entry>);
+
+#[derive(Clone, Debug)]
+struct Entry {
+    rule: Rule,
+    /// Addresses of the name, if the clients have one. `None` before [`Rules::follow`].
+    slot: Option<Arc<Slot>>,
+}
+
+/// Two lists with the same rules are equal, whatever addresses their names have.
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.rule == other.rule
+    }
+}
+
+impl Eq for Entry {}
+
+/// Decision of the rules about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The client has these rights.
+    Allowed(Rights),
+    /// The server is still looking up a name that may decide about the client. The client must
+    /// send its call again later.
+    Waits,
+    /// No rule names the client.
+    Refused,
+}
 
 /// Error of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The part before the options is neither `*` nor an address or a network.
+    /// The part before the options names no clients.
     #[error(
-        "rule {rule:?}: {client:?} is no address or network: write *, 10.0.0.7, 10.0.0.0/8 or \
-         [fd00::]/8"
+        "rule {rule:?}: {client:?} names no clients: write *, 10.0.0.7, 10.0.0.0/8, [fd00::]/8, \
+         host.example.org or @netgroup"
     )]
     Client {
+        /// The rule.
+        rule: String,
+        /// The part before the options.
+        client: String,
+    },
+    /// The host name has wildcards. They would need the name of each address, which the owner of
+    /// the address chooses.
+    #[error(
+        "rule {rule:?}: {client:?} has wildcards, which host names in rules cannot have: write the \
+         network of these hosts, such as 10.1.0.0/16, each host name, or a netgroup (@name)"
+    )]
+    Wildcard {
         /// The rule.
         rule: String,
         /// The part before the options.
@@ -126,34 +161,10 @@ impl Rule {
     pub fn clients(&self) -> String {
         self.clients.to_string()
     }
-}
 
-impl Clients {
-    /// Precision with which the rule names an address: 0 for `*`, the length of the prefix plus 1
-    /// for a network. So `0.0.0.0/0` is more precise than `*`. `None` if the address is not one of
-    /// the clients.
-    fn precision(self, address: IpAddr) -> Option<u8> {
-        match self {
-            Self::All => Some(0),
-            Self::Network(network) => network.contains(address).then(|| network.bits() + 1),
-        }
-    }
-}
-
-impl fmt::Display for Clients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All => f.write_str("*"),
-            Self::Network(network) => {
-                let text = network.to_string();
-                match text.split_once('/') {
-                    Some((address, bits)) if address.contains(':') => {
-                        write!(f, "[{address}]/{bits}")
-                    }
-                    _ => f.write_str(&text),
-                }
-            }
-        }
+    /// The name that the server must resolve, if the clients of the rule have one.
+    pub fn name(&self) -> Option<&ClientName> {
+        self.clients.name()
     }
 }
 
@@ -173,12 +184,19 @@ impl FromStr for Rule {
     fn from_str(text: &str) -> Result<Self, RuleError> {
         let rule = text.to_owned();
         let (client, options) = split(text);
-        let clients = match client {
-            "*" => Clients::All,
-            network => match network.parse() {
-                Ok(network) => Clients::Network(network),
-                Err(_) => return Err(RuleError::Client { rule, client: client.to_owned() }),
-            },
+        if options.is_some_and(|options| options.contains(':')) {
+            // An IPv6 address without brackets.
+            return Err(RuleError::Client { client: rule.clone(), rule });
+        }
+        let clients = match Clients::parse(client) {
+            Ok(clients) => clients,
+            Err(no) => {
+                let client = client.to_owned();
+                return Err(match no {
+                    NoClients::Wildcard => RuleError::Wildcard { rule, client },
+                    NoClients::Other => RuleError::Client { rule, client },
+                });
+            }
         };
         let mut rights = Rights::default();
         let mut seen: Vec<&str> = Vec::new();
@@ -261,15 +279,16 @@ impl Rules {
                 return Err(RuleError::Twice { clients: rule.clients.to_string() });
             }
         }
-        Ok(Self(rules))
+        let entry = |rule| Entry { rule, slot: None };
+        Ok(Self(rules.into_iter().map(entry).collect()))
     }
 
     /// Adds rules. A rule replaces the rule for the same clients.
     pub fn allow(&mut self, rules: Self) {
-        for rule in rules.0 {
-            match self.0.iter_mut().find(|old| old.clients == rule.clients) {
-                Some(old) => *old = rule,
-                None => self.0.push(rule),
+        for new in rules.0 {
+            match self.0.iter_mut().find(|old| old.rule.clients == new.rule.clients) {
+                Some(old) => *old = new,
+                None => self.0.push(new),
             }
         }
     }
@@ -277,31 +296,83 @@ impl Rules {
     /// Removes the rule for the clients of `rule`. Returns false if there is none.
     pub fn deny(&mut self, rule: &Rule) -> bool {
         let before = self.0.len();
-        self.0.retain(|old| old.clients != rule.clients);
+        self.0.retain(|old| old.rule.clients != rule.clients);
         self.0.len() < before
     }
 
     /// The rules, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
-        self.0.iter()
+        self.0.iter().map(|entry| &entry.rule)
     }
 
-    /// Rights of a client, by the rule with the longest prefix; `*` is shorter than each prefix.
-    /// `None` if no rule names the client.
+    /// The names that the server must resolve.
+    pub fn names(&self) -> impl Iterator<Item = &ClientName> {
+        self.iter().filter_map(Rule::name)
+    }
+
+    /// Resolves the names of the rules from now on, until the rules are dropped.
+    pub(crate) fn follow(&mut self, names: &Names) {
+        for entry in &mut self.0 {
+            if let (Some(name), None) = (entry.rule.clients.name(), &entry.slot) {
+                entry.slot = names.follow(name);
+            }
+        }
+    }
+
+    /// Rights of a client, by the rule that names it most exactly: an address, then a host name, a
+    /// netgroup, the network with the longest prefix, `*`. Of two names, the first decides. `None`
+    /// if no rule names the client, or not yet.
     pub fn rights(&self, address: IpAddr) -> Option<Rights> {
-        self.rule(address).map(|rule| rule.rights)
+        self.deciding(address).0.map(|rule| rule.rights)
     }
 
     /// Clients of the rule that decides about a client, as text.
     pub fn clients_of(&self, address: IpAddr) -> Option<String> {
-        self.rule(address).map(|rule| rule.clients.to_string())
+        self.deciding(address).0.map(Rule::clients)
     }
 
-    fn rule(&self, address: IpAddr) -> Option<&Rule> {
+    /// Decides about a client.
+    pub fn decide(&self, address: IpAddr) -> Decision {
+        match self.deciding(address) {
+            (_, true) => Decision::Waits,
+            (Some(rule), false) => Decision::Allowed(rule.rights),
+            (None, false) => Decision::Refused,
+        }
+    }
+
+    /// The rule that names a client most exactly, and true if a name without addresses may name the
+    /// client instead.
+    fn deciding(&self, address: IpAddr) -> (Option<&Rule>, bool) {
         let address = address.to_canonical();
-        let matching =
-            self.0.iter().filter_map(|rule| Some((rule.clients.precision(address)?, rule)));
-        matching.max_by_key(|(precision, _)| *precision).map(|(_, rule)| rule)
+        let mut found: Option<(Precision, &Rule)> = None;
+        let (mut unknown, mut perhaps) = (None, false);
+        for Entry { rule, slot } in &self.0 {
+            let precision = match (rule.clients.name(), slot) {
+                (None, _) => rule.clients.precision(address),
+                (Some(_), None) => None,
+                (Some(name), Some(slot)) => match slot.has(address, Instant::now()) {
+                    Member::Yes => Some(name.precision()),
+                    Member::No => None,
+                    Member::Unknown => {
+                        unknown = unknown.max(Some(name.precision()));
+                        None
+                    }
+                    Member::Perhaps => {
+                        perhaps = true;
+                        None
+                    }
+                },
+            };
+            let Some(precision) = precision else { continue };
+            if found.is_none_or(|(other, _)| precision > other) {
+                found = Some((precision, rule));
+            }
+        }
+        let best = found.map(|(precision, _)| precision);
+        // The first lookup takes milliseconds, so all clients that it may concern wait for it.
+        // After a failure, only clients without another rule wait.
+        let waits = unknown > best || perhaps && best.is_none();
+        (found.map(|(_, rule)| rule), waits)
     }
 }
 
@@ -333,6 +404,8 @@ mod tests {
             "[fd00::]/8:ro,all_squash,anonuid=5,anongid=6",
             "[fd00::7]",
             "*:manage_gids,ro",
+            "Host.example.org:ro",
+            "@admins:no_root_squash",
         ];
         for text in texts {
             let rule: Rule = text.parse().unwrap();
@@ -403,9 +476,12 @@ mod tests {
             let error = text.parse::<Rule>();
             assert!(matches!(error, Err(RuleError::Contradiction { .. })), "{text}");
         }
-        for text in ["", "host.example", "10.0.0.0/33", "fd00::1:rw", "[fd00::1:rw", "**"] {
+        for text in ["", "10.0.0.0/33", "fd00::1:rw", "fd00:1::7", "[fd00::1:rw", "ro", "10.1"] {
             assert!(matches!(text.parse::<Rule>(), Err(RuleError::Client { .. })), "{text}");
         }
+        let wildcard = "*.example.org:rw".parse::<Rule>().unwrap_err();
+        assert!(matches!(wildcard, RuleError::Wildcard { .. }));
+        assert!(wildcard.to_string().contains("10.1.0.0/16"), "{wildcard}");
         let twice = ["10.0.0.0/8:ro", "10.0.0.0/8:rw"].map(|text| text.parse().unwrap());
         assert!(matches!(Rules::new(twice.to_vec()), Err(RuleError::Twice { .. })));
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
+use super::incidents::Incidents;
 use crate::limits::CLIENTS_OF_SHARE_MAX;
 
 /// Longest time that the statistics tell apart. Clients repeat a call after a minute.
@@ -89,7 +90,11 @@ struct OfClient {
 
 /// Statistics of the calls on a share.
 #[derive(Default)]
-pub struct ShareStatistics(Mutex<Table>);
+pub struct ShareStatistics {
+    /// Squashed, refused and stale calls.
+    pub incidents: Incidents,
+    table: Mutex<Table>,
+}
 
 #[derive(Default)]
 struct Table {
@@ -145,7 +150,7 @@ impl Calls {
 impl ShareStatistics {
     pub(crate) fn add(&self, client: IpAddr, call: &Completed, now: Instant) {
         let client = client.to_canonical();
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         table.all.add(call);
         let clients = &mut table.clients;
         if clients.len() >= CLIENTS_OF_SHARE_MAX && !clients.contains_key(&client) {
@@ -160,7 +165,7 @@ impl ShareStatistics {
 
     /// Figures of all calls, and of each client, the most recent client first.
     pub fn figures(&self) -> (CallFigures, Vec<ClientFigures>) {
-        let table = self.0.lock();
+        let table = self.table.lock();
         let client = |(address, of): (&IpAddr, &OfClient)| ClientFigures {
             address: *address,
             idle: of.last.elapsed(),

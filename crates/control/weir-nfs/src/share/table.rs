@@ -12,6 +12,8 @@ use parking_lot::RwLock;
 use weir_fs::{Filesystem, InodeRef, Snapshots};
 use weir_nfs_wire::nfs3::Verifier;
 
+use super::incidents::Incidents;
+use super::names::Names;
 use super::rules::Rules;
 use super::statistics::ShareStatistics;
 use super::watcher::WatcherSlot;
@@ -67,40 +69,49 @@ pub(crate) enum Found {
 
 /// The shares of a server.
 #[derive(Default)]
-pub struct Shares(RwLock<HashMap<ShareId, Entry>>);
+pub struct Shares {
+    /// Addresses of the names in the rules of the shares.
+    pub names: Names,
+    /// Refused and stale calls for shares that do not exist.
+    pub incidents: Incidents,
+    table: RwLock<HashMap<ShareId, Entry>>,
+}
 
 impl Shares {
     /// Adds a share, or replaces the share with the same identifier.
-    pub fn set(&self, share: Share) {
-        self.0.write().insert(share.id, Entry::Offered(Arc::new(share)));
+    pub fn set(&self, mut share: Share) {
+        share.rules.follow(&self.names);
+        self.table.write().insert(share.id, Entry::Offered(Arc::new(share)));
     }
 
     /// Changes the rules of a share. Does nothing if clients cannot use the share now.
     pub fn set_rules(&self, id: ShareId, rules: &Rules) {
-        if let Some(Entry::Offered(share)) = self.0.write().get_mut(&id) {
-            *share = Arc::new(Share { rules: rules.clone(), ..(**share).clone() });
+        let mut rules = rules.clone();
+        rules.follow(&self.names);
+        if let Some(Entry::Offered(share)) = self.table.write().get_mut(&id) {
+            *share = Arc::new(Share { rules, ..(**share).clone() });
         }
     }
 
     /// Lets the clients of a share wait until [`Self::set`] or [`Self::remove`].
     pub fn wait(&self, id: ShareId, path: &str) {
-        self.0.write().insert(id, Entry::Waits(path.to_owned()));
+        self.table.write().insert(id, Entry::Waits(path.to_owned()));
     }
 
     /// Removes a share. Handles of the share are stale from now on. Returns false if no share has
     /// the identifier.
     pub fn remove(&self, id: ShareId) -> bool {
-        self.0.write().remove(&id).is_some()
+        self.table.write().remove(&id).is_some()
     }
 
     /// Share of a handle.
     pub(crate) fn get(&self, id: ShareId) -> Found {
-        self.0.read().get(&id).map_or(Found::Nothing, Entry::found)
+        self.table.read().get(&id).map_or(Found::Nothing, Entry::found)
     }
 
     /// Share whose path is `path` or above it, with the rest of the path. The longest path decides.
     pub(crate) fn of_path<'p>(&self, path: &'p [u8]) -> (Found, &'p [u8]) {
-        let shares = self.0.read();
+        let shares = self.table.read();
         let above = shares.values().filter_map(|entry| {
             let rest = path.strip_prefix(entry.path().as_bytes())?;
             let is_below = rest.is_empty() || rest.starts_with(b"/") || entry.path().ends_with('/');
@@ -112,7 +123,7 @@ impl Shares {
 
     /// All shares that clients can use now, ordered by path.
     pub fn all(&self) -> Vec<Arc<Share>> {
-        let shares = self.0.read();
+        let shares = self.table.read();
         let offered = shares.values().filter_map(|entry| match entry {
             Entry::Offered(share) => Some(Arc::clone(share)),
             Entry::Waits(_) => None,

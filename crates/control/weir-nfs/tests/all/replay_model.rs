@@ -152,6 +152,9 @@ impl Model {
             }
             Op::Rename(from, to) => self.rename(from, to),
             Op::Link(node, place) => {
+                if self.nodes[node].links == 0 {
+                    return Err(Nfsstat3::Stale);
+                }
                 if self.names.contains_key(&place) {
                     return Err(Nfsstat3::Exist);
                 }

@@ -1,6 +1,7 @@
 //! Tests of shares, handles and rights of clients.
 
-use weir_fs::NewKind;
+use weir_fs::{InodeRef, NewKind};
+use weir_nfs::{Handle, Incident, Incidents};
 use weir_nfs_wire::mount::v3::Mountstat3;
 use weir_nfs_wire::nfs3::{Args, FileArgs, Nfsstat3, Results};
 use weir_oncrpc::Opaque;
@@ -85,6 +86,44 @@ fn handles_of_deleted_shares_are_stale_and_forged_handles_bad() {
     // The share with the same name and directory accepts the old handles.
     served.server.shares.set(served.share("/tank/home", served.root, &["*"]));
     assert_eq!(getattr(&user, &root), Ok(1));
+}
+
+#[test]
+fn squashed_refused_and_stale_calls_are_counted() {
+    let served = Served::new(&["10.0.0.0/8"]);
+    let share = served.server.shares.all().remove(0);
+    let incidents = &share.statistics.incidents;
+    let totals = |of: &Incidents| Incident::ALL.map(|kind| of.totals().of(kind));
+    let file = served.create(served.root, "f", (NewKind::File, 0o644), 5);
+    let gone = InodeRef { generation: weir_base::Txg(file.generation.0 + 1), ..file };
+    let handle = |inode| {
+        let handle = Handle { share: share.id, fsid: share.fsid, inode, snapshot: 0 };
+        share.key.encode(&handle)
+    };
+    let (user, root) = (served.user(7), served.user(0));
+    assert_eq!(getattr(&user, &handle(file)), Ok(file.number.0));
+    assert_eq!(totals(incidents), [0, 0, 0]);
+    assert_eq!(getattr(&root, &handle(file)), Ok(file.number.0));
+    assert_eq!(totals(incidents), [1, 0, 0]);
+    assert_eq!(getattr(&user, &handle(gone)), Err(Nfsstat3::Stale));
+    assert_eq!(totals(incidents), [1, 0, 1]);
+    let stranger = served.user_at("192.0.2.1:700", 7);
+    assert_eq!(getattr(&stranger, &handle(file)), Err(Nfsstat3::Acces));
+    assert_eq!(stranger.mount("/tank/home"), Err(Mountstat3::Acces));
+    assert_eq!(totals(incidents), [1, 2, 1]);
+    let clients = incidents.take();
+    let of = |text: &str| {
+        let mut found = clients.iter().filter(|(client, _)| *client == text.parse().ok());
+        let (_, counts) = found.next().expect("the client");
+        Incident::ALL.map(|kind| counts.of(kind))
+    };
+    assert_eq!((of("192.0.2.1"), of("10.0.0.1")), ([0, 2, 0], [1, 0, 1]));
+    // Calls for shares that do not exist.
+    served.server.shares.remove(share.id);
+    assert_eq!(getattr(&user, &handle(file)), Err(Nfsstat3::Stale));
+    assert_eq!(user.mount("/tank/home"), Err(Mountstat3::Acces));
+    assert_eq!(totals(&served.server.shares.incidents), [0, 1, 1]);
+    assert_eq!(totals(incidents), [1, 2, 1]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use weir_base::DatasetId;
 use weir_dataset::{Engine, ListedSnapshot, SnapshotId, Volume};
 use weir_format::files::TimeStamp;
-use weir_fs::{Filesystem, FsError, InodeRef, NewKind, SnapshotEntry, Snapshots};
+use weir_fs::{Filesystem, FsError, InodeRef, NewKind, SnapshotEntry, SnapshotTotals, Snapshots};
 use weir_nfs::Share;
 use weir_nfs_wire::mount::v3::Mountstat3;
 use weir_nfs_wire::nfs3::{
@@ -46,8 +46,8 @@ impl Snapshots for Directory {
         self.volume.snapshot_named(std::str::from_utf8(name).ok()?).map(entry)
     }
 
-    fn newest(&self) -> Option<TimeStamp> {
-        None
+    fn totals(&self) -> SnapshotTotals {
+        SnapshotTotals { count: self.volume.snapshot_totals().0, newest: None }
     }
 
     fn open(&self, dataset: DatasetId) -> Result<Arc<Filesystem>, FsError> {

@@ -28,7 +28,7 @@ pub(crate) const PROCESS_BYTES_MAX: u64 = 128 << 20;
 pub(crate) const ISCSI_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with NFS: 16 KiB for each of 1024 connections, 33 MiB of
-/// remembered replies, and 1 MiB of statistics for each of 64 shares.
+/// remembered replies, 1 MiB of statistics for each of 64 shares, and 8 MiB for names in rules.
 pub(crate) const NFS_BYTES_MAX: u64 = 128 << 20;
 
 /// Additional memory of the process with TLS for NBD: [`weir_net::limits::TLS_BYTES`] for each of

@@ -17,6 +17,7 @@ use weir_api::types::{
 };
 
 use crate::record::events::{Events, NewEvent};
+use crate::shares::incident_events::IncidentReports;
 use crate::state::server::Manager;
 
 /// Poll interval of the pool monitor.
@@ -42,11 +43,15 @@ struct Seen {
 /// Polls all pools until the task is dropped.
 pub(crate) async fn watch(manager: Arc<Manager>, events: Arc<Events>) {
     let mut seen = Seen::default();
+    let mut incidents = IncidentReports::default();
     let mut timer = tokio::time::interval(POLL_INTERVAL);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         timer.tick().await;
         events.add_counts();
+        for event in manager.incident_events(&mut incidents) {
+            events.add(event);
+        }
         manager.open_filesystems.close_idle_snapshots();
         if events.has_unsaved() {
             let saving = Arc::clone(&events);

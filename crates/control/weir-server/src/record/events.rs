@@ -45,10 +45,12 @@ enum Class {
     /// Events of level info: successful calls, calls refused because of their request, and routine
     /// work that callers requested.
     Access,
+    /// Squashed, refused and stale calls of NFS clients.
+    Clients,
 }
 
 impl Class {
-    const ALL: [Self; 3] = [Self::Data, Self::Security, Self::Access];
+    const ALL: [Self; 4] = [Self::Data, Self::Security, Self::Access, Self::Clients];
 
     fn of(event: &Event) -> Self {
         let is_call = Operation::find(&event.kind).is_some();
@@ -56,6 +58,7 @@ impl Class {
             "chap_refused" | "token_refused" | "calls_refused" | "certificate_reload" => {
                 Self::Security
             }
+            "share_squashed" | "share_refused" | "share_stale" => Self::Clients,
             _ if event.level == EventLevel::Info => Self::Access,
             _ if is_call => Self::Security,
             _ => Self::Data,
@@ -67,7 +70,7 @@ impl Class {
     const fn kept_max(self) -> usize {
         match self {
             Self::Data => 10_000,
-            Self::Security => 2000,
+            Self::Security | Self::Clients => 2000,
             Self::Access => 5000,
         }
     }
@@ -394,10 +397,11 @@ mod tests {
         assert_eq!(events.kept_after(last).lost, 0);
         for _ in 0..2 * DATA_MAX {
             events.add(of_kind("snapshot_hold", EventLevel::Info));
+            events.add(of_kind("share_refused", EventLevel::Warning));
         }
         assert_eq!(events.kept_after(0).events[0].message, "damage");
         let kept = events.kept.lock().each_ref().map(VecDeque::len);
-        assert_eq!(kept, [1, 2000, 5000], "of data, refusals and calls");
+        assert_eq!(kept, [1, 2000, 5000, 2000], "of data, refusals, calls and clients");
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! Calls for shares.
 
+mod client_names;
+pub(crate) mod incident_events;
 mod offer;
 pub(crate) mod share_calls;

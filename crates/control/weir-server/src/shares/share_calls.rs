@@ -18,11 +18,12 @@ use weir_api::types::{
 };
 use weir_api::{ApiError, Handle};
 use weir_base::ErrorKind;
-use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Rules};
+use weir_nfs::{CallFigures, ClassFigures, ClientFigures, Incident, Rules};
 
 use crate::answer::errors::not_found;
 use crate::answer::names::{Of, pool_of};
 use crate::disks::memory::NFS_BYTES_MAX;
+use crate::shares::client_names::refuse_many_names;
 use crate::state::nfs_shares::{rule_of, rules_of, spelled};
 use crate::state::saved_state::KnownShare;
 use crate::state::server::{Manager, refuse_above};
@@ -31,13 +32,16 @@ use crate::state::server::{Manager, refuse_above};
 /// its inodes in memory, and has statistics of up to 1 MiB.
 const SHARES_MAX: usize = 64;
 
-/// The statistics of all shares, all remembered replies and the own memory of all connections fit
-/// in the memory of NFS.
+/// The statistics of all shares, all remembered replies, the own memory of all connections and the
+/// names in rules fit in the memory of NFS.
 const _: () = {
     use weir_nfs::limits;
     let statistics = SHARES_MAX * (limits::CLIENTS_OF_SHARE_MAX + 1) * limits::STATISTICS_BYTES;
     let connections = weir_net::limits::CONNECTIONS_MAX * limits::OWN_BYTES;
-    let most = statistics + limits::REPLIES_BYTES_MAX + connections;
+    let incidents = (SHARES_MAX + 1) * limits::INCIDENT_BYTES;
+    let most = statistics + incidents + limits::REPLIES_BYTES_MAX + connections;
+    let most = most + limits::NAMES_BYTES_MAX;
+    assert!(limits::NAMES_MAX >= SHARES_MAX * limits::NAMES_OF_SHARE_MAX);
     assert!(most as u64 <= NFS_BYTES_MAX, "NFS takes too much memory");
 };
 
@@ -62,7 +66,7 @@ fn shown_calls(figures: &CallFigures) -> ShareCalls {
 }
 
 impl Manager {
-    fn known_share(&self, name: &str) -> Result<KnownShare, ApiError> {
+    pub(super) fn known_share(&self, name: &str) -> Result<KnownShare, ApiError> {
         let state = self.state.lock();
         let known = state.state.shares.iter().find(|share| share.name == name);
         known.cloned().ok_or_else(|| not_found("share", name).with_action("weir share list"))
@@ -91,6 +95,7 @@ impl Manager {
             unavailable: why.or_else(|| (!listens).then(not_served)),
             mount: self.nfs.mount_commands(&known.name),
             clients: self.active_clients(&known.name).len() as u32,
+            names: Vec::new(),
         }
     }
 
@@ -140,19 +145,21 @@ impl Handle<ShareCreate> for Manager {
         let _changes = self.changes.lock(pool_of(&request.filesystem)).await;
         let ShareKey { name, .. } = request.key();
         let ShareCreate { filesystem, directory, allow, asynchronous, .. } = request;
+        let rules = rules_of(&allow)?;
+        refuse_many_names(&rules)?;
         let new = KnownShare {
             name,
             filesystem,
             directory: directory.unwrap_or_default(),
             dataset: 0,
-            allow: spelled(&rules_of(&allow)?),
+            allow: spelled(&rules),
             asynchronous,
             id: 0,
         };
         if let Ok(known) = self.known_share(&new.name) {
             let same = KnownShare { dataset: known.dataset, id: known.id, ..new.clone() };
             if same == known {
-                let share = self.describe_share(&known);
+                let share = self.add_names(self.describe_share(&known));
                 return Ok(ShareChange { outcome: Outcome::Unchanged, share });
             }
             let message = format!("share {} exists already, with other settings", new.name);
@@ -169,7 +176,8 @@ impl Handle<ShareCreate> for Manager {
             self.nfs.remove(&new);
             return Err(error);
         }
-        Ok(ShareChange { outcome: Outcome::Created, share: self.describe_share(&new) })
+        let share = self.look_up_names(self.describe_share(&new)).await;
+        Ok(ShareChange { outcome: Outcome::Created, share })
     }
 }
 
@@ -186,7 +194,7 @@ impl Handle<ListShares> for Manager {
 impl Handle<ShowShare> for Manager {
     /// Shows one share.
     async fn handle(&self, call: ShowShare) -> Result<Share, ApiError> {
-        Ok(self.describe_share(&self.known_share(&call.name)?))
+        Ok(self.add_names(self.describe_share(&self.known_share(&call.name)?)))
     }
 
     async fn authorize(&self, call: &ShowShare, scope: &Scope) -> Result<(), ApiError> {
@@ -198,7 +206,9 @@ impl Handle<ShowShareStatistics> for Manager {
     /// Shows the calls of the clients of a share.
     async fn handle(&self, call: ShowShareStatistics) -> Result<ShareStatistics, ApiError> {
         let known = self.known_share(&call.name)?;
-        let (all, clients) = self.nfs.statistics(&known.name).figures();
+        let statistics = self.nfs.statistics(&known.name);
+        let (all, clients) = statistics.figures();
+        let incidents = statistics.incidents.totals();
         let client = |figures: &ClientFigures| ShareClient {
             address: figures.address.to_string(),
             connections: self.nfs.connections(figures.address),
@@ -206,7 +216,14 @@ impl Handle<ShowShareStatistics> for Manager {
             calls: shown_calls(&figures.calls),
         };
         let clients = clients.iter().map(client).collect();
-        Ok(ShareStatistics { name: known.name, calls: shown_calls(&all), clients })
+        Ok(ShareStatistics {
+            name: known.name,
+            calls: shown_calls(&all),
+            squashed: incidents.of(Incident::Squashed),
+            refused: incidents.of(Incident::Refused),
+            stale: incidents.of(Incident::Stale),
+            clients,
+        })
     }
 
     async fn authorize(&self, call: &ShowShareStatistics, scope: &Scope) -> Result<(), ApiError> {
@@ -218,15 +235,17 @@ impl Handle<ShareAllow> for Manager {
     /// Allows clients to use a share.
     async fn handle(&self, call: ShareAllow) -> Result<ShareChange, ApiError> {
         let new = rules_of(&call.rules)?;
-        self.change_rules(&call.name, |rules| {
+        let change = self.change_rules(&call.name, |rules| {
             rules.allow(new);
+            refuse_many_names(rules)?;
             if rules.iter().count() > SHARE_RULES_MAX {
                 let message = format!("a share has at most {SHARE_RULES_MAX} rules");
                 return Err(ApiError::new(ErrorKind::NoSpace, message)
                     .with_action(format!("weir share deny {} CLIENT", call.name)));
             }
             Ok(())
-        })
+        })?;
+        Ok(ShareChange { share: self.look_up_names(change.share).await, ..change })
     }
 
     async fn authorize(&self, call: &ShareAllow, scope: &Scope) -> Result<(), ApiError> {
@@ -244,7 +263,7 @@ impl Handle<ShareDeny> for Manager {
     /// # Errors
     /// `NotFound` for a client without a rule.
     async fn handle(&self, call: ShareDeny) -> Result<ShareChange, ApiError> {
-        self.change_rules(&call.name, |rules| {
+        let change = self.change_rules(&call.name, |rules| {
             for client in &call.clients {
                 if !rules.deny(&rule_of(client)?) {
                     let message = format!("share {} has no rule for {client}", call.name);
@@ -253,7 +272,8 @@ impl Handle<ShareDeny> for Manager {
                 }
             }
             Ok(())
-        })
+        })?;
+        Ok(ShareChange { share: self.add_names(change.share), ..change })
     }
 
     async fn authorize(&self, call: &ShareDeny, scope: &Scope) -> Result<(), ApiError> {

@@ -162,6 +162,13 @@ impl NfsShares {
         self.known.lock().get(name).map(|state| Arc::clone(&state.statistics)).unwrap_or_default()
     }
 
+    /// Shares with squashed, refused or stale calls since their last report.
+    pub(crate) fn shares_with_incidents(&self) -> Vec<(String, Arc<ShareStatistics>)> {
+        let known = self.known.lock();
+        let new = known.iter().filter(|(_, state)| state.statistics.incidents.has_new());
+        new.map(|(name, state)| (name.clone(), Arc::clone(&state.statistics))).collect()
+    }
+
     /// Number of open connections of a client.
     pub(crate) fn connections(&self, client: IpAddr) -> u32 {
         self.server.connections(client) as u32

@@ -15,7 +15,7 @@ use weir_base::DatasetId;
 use weir_base::property::SnapshotVisibility;
 use weir_dataset::{Engine, ListedSnapshot, Volume};
 use weir_format::files::TimeStamp;
-use weir_fs::{Filesystem, FsError, SnapshotEntry, Snapshots};
+use weir_fs::{Filesystem, FsError, SnapshotEntry, SnapshotTotals, Snapshots};
 
 use crate::answer::names::Of;
 use crate::state::open_filesystems::{OpenFilesystem, OpenFilesystems};
@@ -69,11 +69,13 @@ impl Snapshots for SnapshotDirectory {
         self.volume.snapshot_named(std::str::from_utf8(name).ok()?).map(entry)
     }
 
-    fn newest(&self) -> Option<TimeStamp> {
-        let all = self.volume.snapshots_after(DatasetId(0));
-        let unix_ms = all.iter().map(|snapshot| snapshot.created_unix_ms).max()?;
-        let seconds = i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX);
-        Some(TimeStamp { seconds, nanos: (unix_ms % 1000) as u32 * 1_000_000 })
+    fn totals(&self) -> SnapshotTotals {
+        let (count, newest) = self.volume.snapshot_totals();
+        let time = |unix_ms: u64| TimeStamp {
+            seconds: i64::try_from(unix_ms / 1000).unwrap_or(i64::MAX),
+            nanos: (unix_ms % 1000) as u32 * 1_000_000,
+        };
+        SnapshotTotals { count, newest: newest.map(time) }
     }
 
     fn open(&self, dataset: DatasetId) -> Result<Arc<Filesystem>, FsError> {

@@ -52,6 +52,16 @@ impl Volume {
         listed
     }
 
+    /// Returns the number of the snapshots of the dataset, and the time of creation of the newest
+    /// in milliseconds since 1970.
+    pub fn snapshot_totals(&self) -> (usize, Option<u64>) {
+        let state = self.state.lock();
+        let active = state.snapshots.iter().filter(|snapshot| snapshot.is_active());
+        active.fold((0, None), |(count, newest), snapshot| {
+            (count + 1, newest.max(Some(snapshot.record.created_unix_ms)))
+        })
+    }
+
     /// Returns the snapshot of the dataset with this own name.
     pub fn snapshot_named(&self, name: &str) -> Option<ListedSnapshot> {
         self.state.lock().snapshot(name).map(ListedSnapshot::of)

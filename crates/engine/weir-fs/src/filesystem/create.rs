@@ -290,11 +290,13 @@ impl Filesystem {
             return Err(FsError::NotPermitted("a directory has one name"));
         }
         call.check(directory, parent.inode()?.1, Access::CHANGE_ENTRIES)?;
+        // An inode that is gone has priority over an existing name, as in the server of Linux: the
+        // client then looks the old name up again.
+        let mut locked = self.lock_for(&mut draft, number).await?;
+        call.check(number, locked.inode()?.1, Access::default())?;
         let Probe::Free(key) = self.find_place(&mut draft, directory, name).await? else {
             return Err(FsError::Exists);
         };
-        let mut locked = self.lock_for(&mut draft, number).await?;
-        call.check(number, locked.inode()?.1, Access::default())?;
         check_project(parent.inode()?.1, locked.inode()?.1)?;
         let _numbers = self.numbers.lock().await;
         let record = FileRecord::Link { entry: named(directory, key, name) };

@@ -150,6 +150,8 @@ fn number_with_another_generation_is_stale_for_every_operation() {
         pool.run(files.rename_by(user, (root(&pool), b"f"), (gone, b"m"))).map(drop),
         pool.run(files.link_by(user, file, (gone, b"n"))).map(drop),
         pool.run(files.link_by(user, lost, (directory, b"n"))).map(drop),
+        // Regression: the name was checked first, and the result was `Exists`.
+        pool.run(files.link_by(user, gone, (root(&pool), b"d"))).map(drop),
         pool.run(files.read_for(user, lost, (0, 1))).map(drop),
         pool.run(files.write_for(user, lost, (0, b"x"))).map(drop),
     ];

@@ -4,11 +4,13 @@
 //! Invariants:
 //! - no panic; the error of a rule contains the rule;
 //! - the text of a valid rule parses to the same rule;
-//! - the rule with the fewest addresses decides about an address, in any order of the rules.
+//! - the rule with the fewest addresses decides about an address, in any order of the rules;
+//! - no address is the name of a host or of a netgroup, and a name without a lookup grants nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
+use weir_nfs::limits::HOST_BYTES_MAX;
 use weir_nfs::{Rule, RuleError, Rules};
 
 /// Maximum number of rules of an input. Each check compares all rules with several addresses of
@@ -34,7 +36,7 @@ pub fn run(data: &[u8]) {
     let mut distinct: Vec<Rule> = Vec::new();
     for rule in &rules {
         if distinct.iter().all(|earlier| earlier.clients() != rule.clients()) {
-            distinct.push(*rule);
+            distinct.push(rule.clone());
         }
     }
     let is_distinct = distinct.len() == rules.len();
@@ -49,6 +51,13 @@ fn check_text(rule: &Rule) {
     let text = rule.to_string();
     assert_eq!(text.parse().as_ref(), Ok(rule), "{text}");
     assert!(text.starts_with(&format!("{}:", rule.clients())), "{text}");
+    if let Some(name) = rule.name() {
+        let name = name.to_string();
+        assert!(name.len() <= HOST_BYTES_MAX, "{name}");
+        // The resolver of Linux would use such a name as an address, without a lookup.
+        assert!(name.parse::<IpAddr>().is_err(), "{name}");
+        assert!(!name.contains(|c: char| c.is_whitespace() || c.is_control()), "{name}");
+    }
 }
 
 /// Compares the rights of addresses with a search for the smallest range of addresses.
@@ -56,7 +65,8 @@ fn check_rights(mut distinct: Vec<Rule>) {
     let rules = Rules::new(distinct.clone()).expect("each rule has other clients");
     distinct.reverse();
     let reversed = Rules::new(distinct.clone()).expect("each rule has other clients");
-    let ranges: Vec<_> = distinct.iter().map(|rule| (addresses(rule), rule)).collect();
+    let without_name = distinct.iter().filter(|rule| rule.name().is_none());
+    let ranges: Vec<_> = without_name.map(|rule| (addresses(rule), rule)).collect();
     for address in ranges.iter().flat_map(|(range, _)| samples(range.as_ref())) {
         let (family, number) = number(address.to_canonical());
         let size = |range: &Option<Addresses>| match range {
@@ -124,6 +134,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "*:ro\n10.0.0.0/8:rw\n10.1.0.0/16:ro,insecure\n10.1.0.7:rw,no_root_squash",
         "[fd00::]/8:ro,all_squash,anonuid=5,anongid=6\n[fd00::7]\n[::]/0:secure",
         "0.0.0.0/0:ro\n*:rw\n128.0.0.0/1\n0.0.0.0/32\n255.255.255.255:root_squash",
+        "host.example.org:rw\n@admins:no_root_squash\n10.0.0.0/8:ro\nHOST.example.org\nlocalhost",
+        "*.example.org\n10.1\n0x7f\n@\n@-a\na_b\nfd00::1:rw\nro\na..b\n-a:rw",
         "*:ro,rw\n*:\n10.0.0.1/8\n[fd00::1:rw\n10.0.0.0/8\n10.0.0.0/8:ro\n*:anonuid=x",
     ]
     .map(|rules| rules.as_bytes().to_vec())

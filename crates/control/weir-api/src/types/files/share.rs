@@ -18,8 +18,11 @@ use crate::wire::ApiError;
 /// Maximum number of rules of a share. The server searches them at every call of a client.
 pub const SHARE_RULES_MAX: usize = 256;
 
-/// Maximum length of a rule. The longest rule names an IPv6 network and all options.
-const RULE_BYTES_MAX: usize = 256;
+/// Maximum length of a rule. The longest rule has a host name of 253 bytes and all options.
+const RULE_BYTES_MAX: usize = 384;
+
+/// Number of addresses that the description of a name in rules lists.
+pub const SHARE_ADDRESSES_SHOWN: usize = 16;
 
 /// Maximum length of the path of a directory, as in NFS (MNTPATHLEN, RFC 1813 section 5.1.4).
 const DIRECTORY_BYTES_MAX: usize = 1024;
@@ -66,8 +69,9 @@ pub struct ShareCreate {
     /// Clients mount the path `/NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Rules of clients, such as `10.0.0.0/8:ro` or `10.0.0.7:rw,no_root_squash`. A client that no
-    /// rule names may do nothing.
+    /// Rules of clients, such as `10.0.0.0/8:ro` or `10.0.0.7:rw,no_root_squash`. A rule names an
+    /// address, a network, a host (`host.example.org`), a netgroup (`@admins`), or all (`*`). The
+    /// most exact rule decides, in this order. A client that no rule names may do nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
     /// Acknowledge changes of names and attributes before they are durable. A crash may then lose
@@ -151,7 +155,8 @@ pub struct ShareAllow {
     pub protocol: ShareProtocol,
     /// Name of the share; write `/` as `%2F`.
     pub name: String,
-    /// Rules, such as `10.0.0.0/8:ro`. A rule replaces the rule with the same address or network.
+    /// Rules, such as `10.0.0.0/8:ro`. A rule replaces the rule with the same address, network or
+    /// name.
     pub rules: Vec<String>,
 }
 
@@ -163,7 +168,7 @@ pub struct ShareDeny {
     pub protocol: ShareProtocol,
     /// Name of the share; write `/` as `%2F`.
     pub name: String,
-    /// Addresses and networks whose rules the server removes, as `share_show` shows them.
+    /// Addresses, networks and names whose rules the server removes, as `share_show` shows them.
     pub clients: Vec<String>,
 }
 
@@ -314,9 +319,29 @@ pub struct Share {
     pub mount: Vec<String>,
     /// Number of clients that use the share.
     pub clients: u32,
+    /// Host names and netgroups in the rules, with their addresses. Empty in lists of shares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<ShareName>,
 }
 
 names_nothing_else!(Share);
+
+/// A host name or netgroup in the rules of a share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ShareName {
+    /// Host name, or netgroup, such as `@admins`.
+    pub name: String,
+    /// Number of addresses that the name has now. Without addresses, the rule names no client.
+    pub address_count: u32,
+    /// The first 16 addresses.
+    pub addresses: Vec<String>,
+    /// Time since the last lookup; absent before the first one has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// Reason why some hosts of the name, or all of them, have no addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
 
 /// Shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -360,6 +385,16 @@ pub struct ShareStatistics {
     pub name: String,
     /// Calls of all clients.
     pub calls: ShareCalls,
+    /// Calls whose user acted as the anonymous user (`root_squash`, `all_squash`).
+    #[serde(default)]
+    pub squashed: u64,
+    /// Calls that the rules refused: no rule names the client, its port is above 1023, or its
+    /// credential is not accepted. They are not part of `calls`.
+    #[serde(default)]
+    pub refused: u64,
+    /// Calls with handles of removed files or snapshots.
+    #[serde(default)]
+    pub stale: u64,
     /// Clients, the most recent one first.
     pub clients: Vec<ShareClient>,
 }

@@ -71,7 +71,14 @@ impl Shares {
 
     fn statistics(&self, name: &str) -> Result<ShareStatistics, ApiError> {
         let name = self.get(name)?.name.clone();
-        Ok(ShareStatistics { name, calls: ShareCalls::default(), clients: Vec::new() })
+        Ok(ShareStatistics {
+            name,
+            calls: ShareCalls::default(),
+            squashed: 0,
+            refused: 0,
+            stale: 0,
+            clients: Vec::new(),
+        })
     }
 
     fn create(&mut self, request: ShareCreate) -> ShareChange {
@@ -88,6 +95,7 @@ impl Shares {
             unavailable: None,
             mount: vec![format!("mount -t nfs 127.0.0.1:/{name} /mnt")],
             clients: 0,
+            names: Vec::new(),
         };
         let share = self.0.entry(name.clone()).or_insert_with(new).clone();
         ShareChange { outcome, share }

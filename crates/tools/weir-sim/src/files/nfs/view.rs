@@ -84,6 +84,8 @@ impl<'a> View<'a> {
         let gone = std::iter::once(first).chain(second).any(|inode| !self.exists(inode));
         let mut errors = if gone { vec![Nfsstat3::Stale] } else { Vec::new() };
         match op {
+            // A stale handle decides, also if the new name exists.
+            Op::Link(..) if gone => {}
             Op::Create(place, how) => errors.extend(self.of_create(place, *how)),
             Op::Mkdir(place) | Op::Symlink(place, _) | Op::Mknod(place, _) => {
                 errors.extend(self.find(place).map(|_| Nfsstat3::Exist));
