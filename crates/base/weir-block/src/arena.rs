@@ -8,12 +8,12 @@
 //! - a shared [`Block`] is never written, so that every holder may read it at any time without a
 //!   lock; a holder of the only handle may change the block;
 //! - a [`BlockMut`] is the only handle to its cell;
-//! - the arena allocates chunks of 2 MiB and never frees them, so resident memory is the largest
+//! - the arena maps chunks of 2 MiB and never unmaps them, so resident memory is the largest
 //!   number of cells that were ever in use.
 
 #![expect(unsafe_code, reason = "shared cells whose count lives in their chunk")]
 
-use std::alloc::{Layout, alloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
@@ -81,24 +81,7 @@ impl Cell {
     }
 
     fn grow(free: &mut Vec<Self>) {
-        let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
-        // SAFETY: the layout has a non-zero size.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        // Without huge pages, each access to a random cell needs a page walk. A kernel that has no
-        // huge pages returns an error, which the arena can ignore.
-        // SAFETY: the range is exactly the fresh allocation, and the advice changes no content.
-        let advised = unsafe {
-            rustix::mm::madvise(
-                chunk.as_ptr().cast(),
-                CHUNK_BYTES,
-                rustix::mm::Advice::LinuxHugepage,
-            )
-        };
-        if let Err(error) = advised {
-            tracing::trace!(%error, "no huge pages for the arena");
-        }
+        let chunk = new_chunk();
         // SAFETY: cell 0 lies inside the chunk and is large enough for the counts (511 x 4 bytes).
         unsafe { std::ptr::write_bytes(chunk.as_ptr(), 0, BLOCK_BYTES) };
         // The cell with the lowest address is taken first, so that allocations use the cells of a
@@ -129,6 +112,55 @@ impl Cell {
         // SAFETY: a taken cell is initialised by the constructors of BlockMut before any access.
         unsafe { self.0.cast().as_ref() }
     }
+}
+
+/// Maps a chunk with the content zero.
+///
+/// The chunk is no allocation of the global allocator: some allocators write to a new allocation,
+/// and the kernel gives no huge page to a chunk with a mapped small page.
+#[cfg(not(miri))]
+fn new_chunk() -> NonNull<u8> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
+    // The kernel aligns a mapping only to small pages.
+    let mapped_bytes = 2 * CHUNK_BYTES;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address of a new mapping, so no other memory changes.
+    let mapped =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, access, MapFlags::PRIVATE) };
+    let Ok(Some(mapped)) = mapped.map(|start| NonNull::new(start.cast::<u8>())) else {
+        handle_alloc_error(layout)
+    };
+    let before = mapped.as_ptr().align_offset(CHUNK_BYTES);
+    // SAFETY: `before` is less than CHUNK_BYTES, so the chunk lies inside the mapping.
+    let chunk = unsafe { mapped.add(before) };
+    // SAFETY: the end of the chunk is inside the mapping, or at its end.
+    let after = unsafe { chunk.add(CHUNK_BYTES) };
+    for (start, len) in [(mapped, before), (after, mapped_bytes - CHUNK_BYTES - before)] {
+        if len > 0 {
+            // SAFETY: this part of the fresh mapping has no other user.
+            let unmapped = unsafe { munmap(start.as_ptr().cast(), len) };
+            unmapped.expect("a part of a mapping can be unmapped");
+        }
+    }
+    // Without huge pages, each access to a random cell needs a page walk. A kernel that has no huge
+    // pages returns an error, which the arena can ignore.
+    // SAFETY: the range is exactly the chunk, and the advice changes no content.
+    let advised = unsafe { madvise(chunk.as_ptr().cast(), CHUNK_BYTES, Advice::LinuxHugepage) };
+    if let Err(error) = advised {
+        tracing::trace!(%error, "no huge pages for the arena");
+    }
+    chunk
+}
+
+/// Allocates a chunk. Miri maps no memory.
+#[cfg(miri)]
+fn new_chunk() -> NonNull<u8> {
+    let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
+    // SAFETY: the layout has a non-zero size.
+    let chunk = unsafe { std::alloc::alloc_zeroed(layout) };
+    NonNull::new(chunk).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
 /// Handle to a 4 KiB cell that its only holder may write.
