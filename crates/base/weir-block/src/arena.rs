@@ -30,6 +30,10 @@ use weir_base::BLOCK_BYTES;
 const CHUNK_BYTES: usize = 2 << 20;
 const CELLS_PER_CHUNK: usize = CHUNK_BYTES / BLOCK_BYTES;
 
+/// Number of blocks from which copies go past the processor's cache: a record of 32 KiB. Cells that
+/// were not used for a while are not in the cache, and a normal store reads them from memory first.
+const STREAMED_BLOCKS_MIN: usize = 8;
+
 /// Cells of the process that are not in use.
 static FREE: Mutex<Vec<Cell>> = Mutex::new(Vec::new());
 /// Number of cells in use.
@@ -237,10 +241,21 @@ impl Block {
         BlockMut::copy_of(bytes).freeze()
     }
 
-    /// Returns one block for each of `contents`, with a copy of the bytes.
+    /// Returns one block for each of `contents`, with a copy of the bytes. Many blocks are copied
+    /// past the processor's cache.
     pub fn copies_of(contents: &[[u8; BLOCK_BYTES]]) -> Vec<Self> {
         let cells = Cell::take_many(contents.len()).into_iter();
-        cells.zip(contents).map(|(cell, bytes)| BlockMut::fill(cell, bytes).freeze()).collect()
+        let filled = cells.zip(contents);
+        if contents.len() < STREAMED_BLOCKS_MIN {
+            return filled.map(|(cell, bytes)| BlockMut::fill(cell, bytes).freeze()).collect();
+        }
+        let blocks = filled.map(|(cell, bytes)| {
+            stream(bytes, cell.0);
+            BlockMut(cell).freeze()
+        });
+        let blocks = blocks.collect();
+        end_of_streams();
+        blocks
     }
 
     /// Returns write access to the content if this is the only handle to the cell.
@@ -293,6 +308,41 @@ impl std::fmt::Debug for Block {
     }
 }
 
+/// Copies bytes to the start of a taken cell, past the cache. [`end_of_streams`] must follow before
+/// another thread reads the cell.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn stream(bytes: &[u8; BLOCK_BYTES], cell: NonNull<u8>) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+
+    let (words, rest) = bytes.as_chunks::<{ size_of::<__m128i>() }>();
+    assert!(rest.is_empty(), "a block consists of whole words");
+    for (index, word) in words.iter().enumerate() {
+        // SAFETY: `word` has 16 bytes. The store is inside the cell, which no other handle refers
+        // to, and aligned, because cells are aligned to 4 KiB.
+        unsafe {
+            let word = _mm_loadu_si128(word.as_ptr().cast());
+            _mm_stream_si128(cell.cast::<__m128i>().add(index).as_ptr(), word);
+        }
+    }
+}
+
+/// Orders the stores of [`stream`] before all later stores, such as the store that publishes a
+/// block.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn end_of_streams() {
+    // SAFETY: every x86_64 processor has the instruction.
+    unsafe { std::arch::x86_64::_mm_sfence() }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn stream(bytes: &[u8; BLOCK_BYTES], cell: NonNull<u8>) {
+    // SAFETY: a taken cell is BLOCK_BYTES long, and no other handle refers to it.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cell.as_ptr(), BLOCK_BYTES) }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+const fn end_of_streams() {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,9 +361,12 @@ mod tests {
 
     #[test]
     fn blocks_of_several_contents_use_different_cells() {
-        let contents: Vec<_> = (0..1000_u32).map(|n| [n as u8; BLOCK_BYTES]).collect();
-        let blocks = Block::copies_of(&contents);
-        assert!(blocks.iter().map(|block| **block).eq(contents));
+        for count in [1, STREAMED_BLOCKS_MIN - 1, STREAMED_BLOCKS_MIN, 1000] {
+            let content = |n| std::array::from_fn(|at| (n * 31 + at / 16 + at) as u8);
+            let contents: Vec<[u8; BLOCK_BYTES]> = (0..count).map(content).collect();
+            let blocks = Block::copies_of(&contents);
+            assert!(blocks.iter().map(|block| **block).eq(contents));
+        }
     }
 
     #[test]
