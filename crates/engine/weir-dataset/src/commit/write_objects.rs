@@ -99,9 +99,7 @@ impl Engine {
                     continue;
                 }
                 let blocks = pool.read_record(ptr).await?;
-                for (at, block) in (size.first_block(*record)..).zip(blocks.iter()) {
-                    of_object.copies.write(at, block.clone());
-                }
+                of_object.copies.write_all(size.first_block(*record), blocks.to_vec());
             }
         }
         Ok(())

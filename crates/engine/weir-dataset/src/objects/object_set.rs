@@ -231,9 +231,7 @@ impl ObjectChanges {
                 object.note(size, [record]);
                 assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
                 object.references.remove(&record);
-                for (at, block) in (size.first_block(record)..).zip(blocks) {
-                    object.table.write(at, block);
-                }
+                object.table.write_all(size.first_block(record), blocks);
             }
             ObjectChange::Refer { size, record, to, .. } => {
                 object.note(size, [record]);
