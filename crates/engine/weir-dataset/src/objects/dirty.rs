@@ -11,9 +11,9 @@
 use std::ops::Range;
 
 use weir_base::{BLOCK_BYTES, RecordSize};
-use weir_block::Block;
+use weir_block::{Block, Blocks};
 use weir_codec::compress::is_zero;
-use weir_pool::{Blocks, Change};
+use weir_pool::Change;
 
 use crate::objects::block_map::BlockMap;
 use crate::objects::range_set::RangeSet;

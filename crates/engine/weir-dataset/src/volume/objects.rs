@@ -395,14 +395,13 @@ impl Volume {
             Found::Tree(_) => return Ok(ObjectInMemory::No),
             Found::Stored(ptr) => ptr,
         };
-        let start = blocks.len();
-        for part in parts {
-            let Some(block) = self.core.pool.cached(&ptr, part as usize) else {
-                blocks.truncate(start);
-                return Ok(ObjectInMemory::No);
-            };
-            blocks.push(block);
-        }
+        let Some(cached) = self.core.pool.cached_record(&ptr) else {
+            return Ok(ObjectInMemory::No);
+        };
+        let Some(cached) = cached.get(parts.start as usize..parts.end as usize) else {
+            return Ok(ObjectInMemory::No);
+        };
+        blocks.extend_from_slice(cached);
         Ok(ObjectInMemory::Data)
     }
 
