@@ -336,6 +336,15 @@ impl ObjectSet {
         })
     }
 
+    /// True if a record with an uncommitted change has data, and false if it is a hole; `None` if the
+    /// record has no change. `first`: number of the first block of the record.
+    pub(crate) fn becomes_data(&self, object: ObjectId, record: u64, first: u64) -> Option<bool> {
+        self.newest(object, |object| {
+            let stored = || object.references.contains_key(&record).then_some(true);
+            object.table.becomes_data(first).or_else(stored)
+        })
+    }
+
     /// Returns the uncommitted slot of an object: record size and body. `None`: the slot has no
     /// change. `Some(None)`: a change made the slot unused.
     #[expect(clippy::option_option, reason = "unchanged, unused and set are three cases")]

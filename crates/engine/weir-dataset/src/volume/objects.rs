@@ -416,6 +416,15 @@ impl Volume {
         size: RecordSize,
         record: u64,
     ) -> Result<Option<bool>, DatasetError> {
+        {
+            let state = self.state.lock();
+            self.check(&state, 0, 0)?;
+            let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
+            let is_data = set.becomes_data(object, record, size.first_block(record));
+            if is_data.is_some() {
+                return Ok(is_data);
+            }
+        }
         Ok(match self.locate(object, &(size, record, 0..1))? {
             Found::Data(_) | Found::Stored(_) => Some(true),
             Found::Hole => Some(false),

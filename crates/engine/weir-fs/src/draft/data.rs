@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::{Block, BlockMut};
+use weir_codec::compress::is_zero;
 use weir_dataset::{RecordCopy, ZERO_BLOCK};
 use weir_format::TreeRoot;
 use weir_format::files::{Area, FileType, Inode};
@@ -161,7 +162,9 @@ impl Draft<'_> {
             let is_covered = from == start && to >= live_end;
             let content = if is_covered { None } else { self.record(file, record).await? };
             let blocks = patched(content, size, (from - start) as usize, part);
-            self.set_record(file, record, blocks).await?;
+            // The new bytes are in the processor's cache; the other blocks usually are not.
+            let is_data = !is_zero(part) || blocks.iter().any(|block| !is_zero(&block[..]));
+            self.put_record(file, record, blocks, is_data).await?;
         }
         self.count_blocks(file, before, new).await
     }
