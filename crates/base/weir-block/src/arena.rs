@@ -8,12 +8,13 @@
 //! - a shared [`Block`] is never written, so that every holder may read it at any time without a
 //!   lock; a holder of the only handle may change the block;
 //! - a [`BlockMut`] is the only handle to its cell;
-//! - the arena allocates chunks of 2 MiB and never frees them, so resident memory is the largest
-//!   number of cells that were ever in use.
+//! - the arena maps chunks of 2 MiB and never unmaps them, so resident memory is the largest
+//!   number of cells that were ever in use, with the spare cells of the threads.
 
 #![expect(unsafe_code, reason = "shared cells whose count lives in their chunk")]
 
-use std::alloc::{Layout, alloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
@@ -30,17 +31,56 @@ use weir_base::BLOCK_BYTES;
 const CHUNK_BYTES: usize = 2 << 20;
 const CELLS_PER_CHUNK: usize = CHUNK_BYTES / BLOCK_BYTES;
 
-/// Cells of the process that are not in use.
+/// Cells that a thread moves between the free list and its spare cells with one lock of the list: a
+/// record of 256 KiB. The thread has at most twice as many spare cells.
+const MOVED_CELLS: usize = 64;
+
+/// Number of blocks from which copies go past the processor's cache: a record of 32 KiB. Cells that
+/// were not used for a while are not in the cache, and a normal store reads them from memory first.
+const STREAMED_BLOCKS_MIN: usize = 8;
+
+/// Cells of the process that are neither in use nor spare cells of a thread.
 static FREE: Mutex<Vec<Cell>> = Mutex::new(Vec::new());
-/// Number of cells in use.
+/// Number of cells in use, with the spare cells of the threads.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static SPARES: RefCell<Spares> = const { RefCell::new(Spares(Vec::new())) };
+}
+
+/// Free cells that only one thread uses, so that it needs no lock for each cell.
+struct Spares(Vec<Cell>);
+
+impl Spares {
+    fn take(&mut self) -> Cell {
+        if let Some(cell) = self.0.pop() {
+            return cell;
+        }
+        Cell::take_free(MOVED_CELLS, &mut self.0);
+        self.0.pop().expect("the free list provided cells")
+    }
+
+    fn keep(&mut self, cell: Cell) {
+        if self.0.len() == 2 * MOVED_CELLS {
+            Cell::give_back_all(self.0.drain(..MOVED_CELLS));
+        }
+        self.0.push(cell);
+    }
+}
+
+impl Drop for Spares {
+    fn drop(&mut self) {
+        Cell::give_back_all(self.0.drain(..));
+    }
+}
 
 /// Pool of cells that the whole process shares.
 #[derive(Debug)]
 pub struct Arena;
 
 impl Arena {
-    /// Number of bytes in the cells that are in use now.
+    /// Number of bytes in the cells that are in use now. The number includes the spare cells of
+    /// each thread, at most 512 KiB.
     pub fn live_bytes() -> usize {
         LIVE.load(Ordering::Relaxed) * BLOCK_BYTES
     }
@@ -60,45 +100,49 @@ unsafe impl Send for Cell {}
 
 impl Cell {
     fn take() -> Self {
-        LIVE.fetch_add(1, Ordering::Relaxed);
-        let mut free = FREE.lock();
-        if let Some(cell) = free.pop() {
-            return cell;
-        }
-        Self::grow(&mut free);
-        free.pop().expect("a new chunk has cells")
+        let spare = SPARES.try_with(|spares| spares.borrow_mut().take());
+        // A thread that exits has no spare cells any more.
+        spare.unwrap_or_else(|_| {
+            let mut one = Vec::with_capacity(1);
+            Self::take_free(1, &mut one);
+            one.pop().expect("the free list provided a cell")
+        })
     }
 
-    /// Takes `count` cells, with one lock of the free list.
+    /// Takes `count` cells, with at most one lock of the free list.
     fn take_many(count: usize) -> Vec<Self> {
+        let mut taken = Vec::with_capacity(count);
+        // A thread that exits has no spare cells any more.
+        let _exits = SPARES.try_with(|spares| {
+            let spares = &mut spares.borrow_mut().0;
+            let rest = spares.len().saturating_sub(count);
+            taken.extend(spares.drain(rest..).rev());
+        });
+        if taken.len() < count {
+            Self::take_free(count - taken.len(), &mut taken);
+        }
+        taken
+    }
+
+    /// Appends `count` cells of the free list to `taken`.
+    fn take_free(count: usize, taken: &mut Vec<Self>) {
         LIVE.fetch_add(count, Ordering::Relaxed);
         let mut free = FREE.lock();
         while free.len() < count {
             Self::grow(&mut free);
         }
         let rest = free.len() - count;
-        free.split_off(rest)
+        taken.extend(free.drain(rest..));
+    }
+
+    /// Puts cells on the free list.
+    fn give_back_all(cells: impl ExactSizeIterator<Item = Self>) {
+        LIVE.fetch_sub(cells.len(), Ordering::Relaxed);
+        FREE.lock().extend(cells);
     }
 
     fn grow(free: &mut Vec<Self>) {
-        let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
-        // SAFETY: the layout has a non-zero size.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else {
-            handle_alloc_error(layout)
-        };
-        // Without huge pages, each access to a random cell needs a page walk. A kernel that has no
-        // huge pages returns an error, which the arena can ignore.
-        // SAFETY: the range is exactly the fresh allocation, and the advice changes no content.
-        let advised = unsafe {
-            rustix::mm::madvise(
-                chunk.as_ptr().cast(),
-                CHUNK_BYTES,
-                rustix::mm::Advice::LinuxHugepage,
-            )
-        };
-        if let Err(error) = advised {
-            tracing::trace!(%error, "no huge pages for the arena");
-        }
+        let chunk = new_chunk();
         // SAFETY: cell 0 lies inside the chunk and is large enough for the counts (511 x 4 bytes).
         unsafe { std::ptr::write_bytes(chunk.as_ptr(), 0, BLOCK_BYTES) };
         // The cell with the lowest address is taken first, so that allocations use the cells of a
@@ -110,8 +154,9 @@ impl Cell {
     }
 
     fn give_back(self) {
-        LIVE.fetch_sub(1, Ordering::Relaxed);
-        FREE.lock().push(self);
+        if SPARES.try_with(|spares| spares.borrow_mut().keep(self)).is_err() {
+            Self::give_back_all(std::iter::once(self));
+        }
     }
 
     /// Reference count of the cell; zero while the cell is free or held by a `BlockMut`.
@@ -129,6 +174,55 @@ impl Cell {
         // SAFETY: a taken cell is initialised by the constructors of BlockMut before any access.
         unsafe { self.0.cast().as_ref() }
     }
+}
+
+/// Maps a chunk with the content zero.
+///
+/// The chunk is no allocation of the global allocator: some allocators write to a new allocation,
+/// and the kernel gives no huge page to a chunk with a mapped small page.
+#[cfg(not(miri))]
+fn new_chunk() -> NonNull<u8> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
+    // The kernel aligns a mapping only to small pages.
+    let mapped_bytes = 2 * CHUNK_BYTES;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address of a new mapping, so no other memory changes.
+    let mapped =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, access, MapFlags::PRIVATE) };
+    let Ok(Some(mapped)) = mapped.map(|start| NonNull::new(start.cast::<u8>())) else {
+        handle_alloc_error(layout)
+    };
+    let before = mapped.as_ptr().align_offset(CHUNK_BYTES);
+    // SAFETY: `before` is less than CHUNK_BYTES, so the chunk lies inside the mapping.
+    let chunk = unsafe { mapped.add(before) };
+    // SAFETY: the end of the chunk is inside the mapping, or at its end.
+    let after = unsafe { chunk.add(CHUNK_BYTES) };
+    for (start, len) in [(mapped, before), (after, mapped_bytes - CHUNK_BYTES - before)] {
+        if len > 0 {
+            // SAFETY: this part of the fresh mapping has no other user.
+            let unmapped = unsafe { munmap(start.as_ptr().cast(), len) };
+            unmapped.expect("a part of a mapping can be unmapped");
+        }
+    }
+    // Without huge pages, each access to a random cell needs a page walk. A kernel that has no huge
+    // pages returns an error, which the arena can ignore.
+    // SAFETY: the range is exactly the chunk, and the advice changes no content.
+    let advised = unsafe { madvise(chunk.as_ptr().cast(), CHUNK_BYTES, Advice::LinuxHugepage) };
+    if let Err(error) = advised {
+        tracing::trace!(%error, "no huge pages for the arena");
+    }
+    chunk
+}
+
+/// Allocates a chunk. Miri maps no memory.
+#[cfg(miri)]
+fn new_chunk() -> NonNull<u8> {
+    let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
+    // SAFETY: the layout has a non-zero size.
+    let chunk = unsafe { std::alloc::alloc_zeroed(layout) };
+    NonNull::new(chunk).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
 /// Handle to a 4 KiB cell that its only holder may write.
@@ -205,10 +299,21 @@ impl Block {
         BlockMut::copy_of(bytes).freeze()
     }
 
-    /// Returns one block for each of `contents`, with a copy of the bytes.
+    /// Returns one block for each of `contents`, with a copy of the bytes. Many blocks are copied
+    /// past the processor's cache.
     pub fn copies_of(contents: &[[u8; BLOCK_BYTES]]) -> Vec<Self> {
         let cells = Cell::take_many(contents.len()).into_iter();
-        cells.zip(contents).map(|(cell, bytes)| BlockMut::fill(cell, bytes).freeze()).collect()
+        let filled = cells.zip(contents);
+        if contents.len() < STREAMED_BLOCKS_MIN {
+            return filled.map(|(cell, bytes)| BlockMut::fill(cell, bytes).freeze()).collect();
+        }
+        let blocks = filled.map(|(cell, bytes)| {
+            stream(bytes, cell.0);
+            BlockMut(cell).freeze()
+        });
+        let blocks = blocks.collect();
+        end_of_streams();
+        blocks
     }
 
     /// Returns write access to the content if this is the only handle to the cell.
@@ -261,6 +366,41 @@ impl std::fmt::Debug for Block {
     }
 }
 
+/// Copies bytes to the start of a taken cell, past the cache. [`end_of_streams`] must follow before
+/// another thread reads the cell.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn stream(bytes: &[u8; BLOCK_BYTES], cell: NonNull<u8>) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+
+    let (words, rest) = bytes.as_chunks::<{ size_of::<__m128i>() }>();
+    assert!(rest.is_empty(), "a block consists of whole words");
+    for (index, word) in words.iter().enumerate() {
+        // SAFETY: `word` has 16 bytes. The store is inside the cell, which no other handle refers
+        // to, and aligned, because cells are aligned to 4 KiB.
+        unsafe {
+            let word = _mm_loadu_si128(word.as_ptr().cast());
+            _mm_stream_si128(cell.cast::<__m128i>().add(index).as_ptr(), word);
+        }
+    }
+}
+
+/// Orders the stores of [`stream`] before all later stores, such as the store that publishes a
+/// block.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn end_of_streams() {
+    // SAFETY: every x86_64 processor has the instruction.
+    unsafe { std::arch::x86_64::_mm_sfence() }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn stream(bytes: &[u8; BLOCK_BYTES], cell: NonNull<u8>) {
+    // SAFETY: a taken cell is BLOCK_BYTES long, and no other handle refers to it.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cell.as_ptr(), BLOCK_BYTES) }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+const fn end_of_streams() {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,9 +419,28 @@ mod tests {
 
     #[test]
     fn blocks_of_several_contents_use_different_cells() {
-        let contents: Vec<_> = (0..1000_u32).map(|n| [n as u8; BLOCK_BYTES]).collect();
-        let blocks = Block::copies_of(&contents);
-        assert!(blocks.iter().map(|block| **block).eq(contents));
+        for count in [1, STREAMED_BLOCKS_MIN - 1, STREAMED_BLOCKS_MIN, 1000] {
+            let content = |n| std::array::from_fn(|at| (n * 31 + at / 16 + at) as u8);
+            let contents: Vec<[u8; BLOCK_BYTES]> = (0..count).map(content).collect();
+            let blocks = Block::copies_of(&contents);
+            assert!(blocks.iter().map(|block| **block).eq(contents));
+        }
+    }
+
+    #[test]
+    fn thread_keeps_few_spare_cells_and_returns_them_when_it_exits() {
+        let held_before = Arena::held_bytes();
+        for _ in 0..1000 {
+            let one = std::thread::spawn(|| {
+                drop(Block::copies_of(&vec![[1; BLOCK_BYTES]; 4 * MOVED_CELLS]));
+                let spare = SPARES.with_borrow(|spares| spares.0.len());
+                assert!((1..=2 * MOVED_CELLS).contains(&spare), "{spare} spare cells");
+            });
+            one.join().expect("the thread does not panic");
+        }
+        // If the threads kept their cells, at least 256 MiB would be lost.
+        let grown = Arena::held_bytes().saturating_sub(held_before);
+        assert!(grown < 128 << 20, "{grown} bytes");
     }
 
     #[test]

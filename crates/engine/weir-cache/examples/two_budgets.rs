@@ -10,7 +10,7 @@
 #![expect(clippy::print_stdout, reason = "the outcome is the result")]
 
 use weir_base::{BLOCK_BYTES, VsegId};
-use weir_block::Block;
+use weir_block::{Block, Blocks};
 use weir_cache::{BlockCache, CacheClass};
 use weir_format::BlockPtr;
 
@@ -21,13 +21,14 @@ fn main() {
     // The cache uses only the address in a pointer; each of these pointers names a different
     // segment.
     let at = |number| BlockPtr { vseg: VsegId(number), ..BlockPtr::default() };
-    cache.insert(CacheClass::Node, &at(0), 0, Block::copy_of(&[1; BLOCK_BYTES]));
+    let block = |fill| Blocks::from(Block::copy_of(&[fill; BLOCK_BYTES]));
+    cache.insert(CacheClass::Node, &at(0), block(1));
     for number in 1..=10_000 {
-        cache.insert(CacheClass::Data, &at(number), 0, Block::copy_of(&[2; BLOCK_BYTES]));
+        cache.insert(CacheClass::Data, &at(number), block(2));
     }
-    let hits = (1..=10_000).filter(|n| cache.get(CacheClass::Data, &at(*n), 0).is_some()).count();
+    let hits = (1..=10_000).filter(|n| cache.get(CacheClass::Data, &at(*n)).is_some()).count();
     let bytes = cache.stats(CacheClass::Data).bytes;
     println!("{hits} of 10000 data blocks are cached, {} MiB", bytes >> 20);
-    println!("the node is cached: {}", cache.get(CacheClass::Node, &at(0), 0).is_some());
-    assert!(bytes < BUDGET_BYTES && cache.get(CacheClass::Node, &at(0), 0).is_some());
+    println!("the node is cached: {}", cache.get(CacheClass::Node, &at(0)).is_some());
+    assert!(bytes < BUDGET_BYTES && cache.get(CacheClass::Node, &at(0)).is_some());
 }

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{ObjectId, RecordSize};
-use weir_block::{Block, BlockMut};
+use weir_block::{Block, BlockMut, Blocks};
 use weir_codec::compress::is_zero;
 use weir_format::{
     BlockOwner, BlockPtr, DatasetRecord, ObjectSlot, PtrKind, SegmentClass, TreeRoot,
 };
 use weir_pool::{
-    Change, Delta, NewContents, PlantedBug, PoolError, RawRecord, Sharing, Tree, TreeKind, WriteOut,
+    Change, Delta, NewContents, PlantedBug, PoolError, Sharing, Tree, TreeKind, WriteOut,
 };
 
 use crate::commit::write_table::StoredAs;
@@ -99,9 +99,7 @@ impl Engine {
                     continue;
                 }
                 let blocks = pool.read_record(ptr).await?;
-                for (at, block) in (size.first_block(*record)..).zip(blocks.iter()) {
-                    of_object.copies.write(at, block.clone());
-                }
+                of_object.copies.write_all(size.first_block(*record), blocks.to_vec());
             }
         }
         Ok(())
@@ -160,8 +158,9 @@ impl Engine {
             } else {
                 let (dataset, object) = (volume.id, ObjectId::TABLE);
                 let owner = Some(BlockOwner { dataset, object, level: 0, index: *index });
-                let (class, kind, raw) = (SegmentClass::Data, PtrKind::Data, RawRecord::of(block));
-                out.write_record(class, owner, kind, raw, compression, &mut history).await?
+                let (class, kind) = (SegmentClass::Data, PtrKind::Data);
+                let block = Blocks::One(block.clone());
+                out.write_record(class, owner, kind, &block, compression, &mut history).await?
             };
             changes.push(Change::one(*index, ptr));
         }

@@ -7,11 +7,10 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
-use weir_block::Block;
+use weir_block::{Block, Blocks};
 use weir_format::{BlockOwner, BlockPtr, Compression, DatasetRecord, PtrKind, SegmentClass};
 use weir_pool::{
-    Blocks, Candidate, Change, CompressHistory, Lookup, NewContents, PoolError, RawRecord, Sharing,
-    WriteOut,
+    Candidate, Change, CompressHistory, Lookup, NewContents, PoolError, Sharing, WriteOut,
 };
 
 use crate::objects::dirty::DirtyTable;
@@ -39,8 +38,6 @@ struct Storing<'a> {
     dedupe: bool,
     history: CompressHistory,
     changes: Vec<Change>,
-    /// Buffer for a record of several blocks.
-    bytes: Vec<u8>,
     /// Records to be compared with dedupe candidates, and the indexes of their changes.
     waiting: Vec<Candidate>,
     places: Vec<usize>,
@@ -69,7 +66,6 @@ impl Engine {
             dedupe: self.core.dedupes(&record.properties),
             history: volume.state.lock().object.history,
             changes: Vec::new(),
-            bytes: Vec::new(),
             waiting: Vec::new(),
             places: Vec::new(),
             repeats: Vec::new(),
@@ -116,8 +112,7 @@ impl Storing<'_> {
         if self.dedupe {
             let (owner, compression) =
                 (self.owner(at), self.engine.core.compression_now(self.compression));
-            let raw = as_record(blocks, &mut self.bytes);
-            match out.write_deduped(owner, raw, compression, &mut self.history).await? {
+            match out.write_deduped(owner, blocks, compression, &mut self.history).await? {
                 Lookup::Done(ptr) => self.changes[at].to = NewContents::Pointer(ptr),
                 Lookup::Candidate(candidate) => {
                     self.waiting.push(candidate);
@@ -141,8 +136,7 @@ impl Storing<'_> {
     ) -> Result<BlockPtr, PoolError> {
         let (class, kind, owner) = (SegmentClass::Data, PtrKind::Data, self.owner(at));
         let compression = self.engine.core.compression_now(self.compression);
-        let raw = as_record(blocks, &mut self.bytes);
-        out.write_record(class, Some(owner), kind, raw, compression, &mut self.history).await
+        out.write_record(class, Some(owner), kind, blocks, compression, &mut self.history).await
     }
 
     async fn store_waiting(&mut self, out: &mut WriteOut<'_>) -> Result<(), PoolError> {
@@ -179,16 +173,4 @@ impl Storing<'_> {
         }
         Ok(())
     }
-}
-
-/// Combines blocks into one record. `bytes` is the buffer for several blocks.
-fn as_record<'a>(blocks: &'a Blocks, bytes: &'a mut Vec<u8>) -> RawRecord<'a> {
-    let many = match blocks {
-        Blocks::One(block) => return RawRecord::of(block),
-        Blocks::Many(many) => many,
-    };
-    bytes.clear();
-    many.iter().for_each(|block| bytes.extend_from_slice(&block[..]));
-    let size = RecordSize::from_bytes(bytes.len() as u64).expect("tables hold whole records");
-    RawRecord::new(size, many, bytes)
 }

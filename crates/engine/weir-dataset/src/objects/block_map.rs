@@ -58,6 +58,41 @@ impl BlockMap {
         new
     }
 
+    /// Inserts adjacent blocks from the number `first` on. Returns how many of these numbers the map
+    /// did not have.
+    pub(crate) fn insert_all(&mut self, first: u64, blocks: Vec<Block>) -> usize {
+        let (mut at, mut new) = (first, 0);
+        let mut blocks = blocks.into_iter();
+        while blocks.len() > 0 {
+            let (group, slot) = place(at);
+            let slots = &mut self.groups.entry(group).or_default()[slot..];
+            at += slots.len() as u64;
+            // `zip` takes no block after the last slot of the group.
+            for (slot, block) in slots.iter_mut().zip(&mut blocks) {
+                new += usize::from(slot.replace(block).is_none());
+            }
+        }
+        self.len += new;
+        new
+    }
+
+    /// Appends the blocks of a range to `found`, up to the first block that the map lacks.
+    pub(crate) fn copy_to(&self, range: Range<u64>, found: &mut Vec<Block>) {
+        let mut at = range.start;
+        while at < range.end {
+            let (group, slot) = place(at);
+            let Some(slots) = self.groups.get(&group) else { return };
+            let count = (GROUP - slot as u64).min(range.end - at);
+            let slots = &slots[slot..slot + count as usize];
+            let before = found.len();
+            found.extend(slots.iter().map_while(Option::clone));
+            if found.len() - before < slots.len() {
+                return;
+            }
+            at += count;
+        }
+    }
+
     /// Removes the blocks of a range. Returns their number.
     pub(crate) fn remove(&mut self, range: &Range<u64>) -> usize {
         let before = self.len;
@@ -83,20 +118,36 @@ impl BlockMap {
         before - self.len
     }
 
-    /// All blocks with their numbers, unordered.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Block)> {
-        self.groups.iter().flat_map(|(group, slots)| {
-            (group * GROUP..).zip(slots).filter_map(|(block, data)| Some((block, data.as_ref()?)))
-        })
+    /// All blocks with their numbers, ascending.
+    pub(crate) fn sorted(&self) -> Vec<(u64, &Block)> {
+        let mut groups: Vec<(&u64, &Group)> = self.groups.iter().collect();
+        groups.sort_unstable_by_key(|(group, _)| **group);
+        let mut sorted = Vec::with_capacity(self.len);
+        for (group, slots) in groups {
+            let blocks = (group * GROUP..).zip(slots);
+            sorted.extend(blocks.filter_map(|(block, data)| Some((block, data.as_ref()?))));
+        }
+        sorted
     }
 
     /// Numbers of the blocks inside a range, unordered.
     pub(crate) fn within(&self, range: &Range<u64>) -> Vec<u64> {
-        if range.end - range.start < self.len as u64 {
-            range.clone().filter(|block| self.get(*block).is_some()).collect()
+        let mut found = Vec::new();
+        let mut add = |group: u64, slots: &Group| {
+            let blocks = (group * GROUP..).zip(slots).filter(|(_, data)| data.is_some());
+            found.extend(blocks.map(|(block, _)| block).filter(|block| range.contains(block)));
+        };
+        let groups = range.start / GROUP..range.end.div_ceil(GROUP);
+        if groups.end - groups.start < self.groups.len() as u64 {
+            for group in groups {
+                if let Some(slots) = self.groups.get(&group) {
+                    add(group, slots);
+                }
+            }
         } else {
-            self.iter().map(|(block, _)| block).filter(|block| range.contains(block)).collect()
+            self.groups.iter().for_each(|(group, slots)| add(*group, slots));
         }
+        found
     }
 }
 
@@ -119,25 +170,36 @@ mod tests {
         #[test]
         fn behaves_like_a_map(
             steps in prop::collection::vec(
-                (any::<bool>(), 0_u64..200, 0_u64..100, any::<u8>()),
+                (0..3_u8, 0_u64..200, 0_u64..100, any::<u8>()),
                 1..200,
             ),
         ) {
             let (mut map, mut model) = (BlockMap::default(), BTreeMap::new());
-            for (put, start, len, fill) in steps {
-                if put {
-                    let new = map.insert(start, Block::copy_of(&[fill; BLOCK_BYTES]));
-                    prop_assert_eq!(new, model.insert(start, fill).is_none());
-                } else {
-                    let range = start..start + len;
-                    let before = model.len();
-                    model.retain(|block, _| !range.contains(block));
-                    prop_assert_eq!(map.remove(&range), before - model.len());
+            for (kind, start, len, fill) in steps {
+                let (range, before) = (start..start + len, model.len());
+                match kind {
+                    0 => {
+                        let new = map.insert(start, Block::copy_of(&[fill; BLOCK_BYTES]));
+                        prop_assert_eq!(new, model.insert(start, fill).is_none());
+                    }
+                    1 => {
+                        let block = Block::copy_of(&[fill; BLOCK_BYTES]);
+                        let new = map.insert_all(start, vec![block; len as usize]);
+                        model.extend(range.clone().map(|block| (block, fill)));
+                        prop_assert_eq!(new, model.len() - before);
+                    }
+                    _ => {
+                        model.retain(|block, _| !range.contains(block));
+                        prop_assert_eq!(map.remove(&range), before - model.len());
+                    }
                 }
                 prop_assert_eq!(map.len(), model.len());
-                let mut blocks: Vec<_> = map.iter().map(|(block, data)| (block, data[0])).collect();
-                blocks.sort_unstable();
-                prop_assert!(blocks.iter().map(|(block, fill)| (block, fill)).eq(model.iter()));
+                let all = || model.iter().map(|(block, fill)| (*block, *fill));
+                prop_assert!(all().eq(map.sorted().into_iter().map(|(at, data)| (at, data[0]))));
+                let mut found = Vec::new();
+                map.copy_to(range.clone(), &mut found);
+                let expected: Vec<u8> = range.map_while(|at| model.get(&at).copied()).collect();
+                prop_assert!(found.iter().map(|data| data[0]).eq(expected));
                 let mut within = map.within(&(start..start + len));
                 within.sort_unstable();
                 prop_assert!(within.iter().eq(model.range(start..start + len).map(|(b, _)| b)));

@@ -11,9 +11,9 @@
 use std::ops::Range;
 
 use weir_base::{BLOCK_BYTES, RecordSize};
-use weir_block::Block;
+use weir_block::{Block, Blocks};
 use weir_codec::compress::is_zero;
-use weir_pool::{Blocks, Change};
+use weir_pool::Change;
 
 use crate::objects::block_map::BlockMap;
 use crate::objects::range_set::RangeSet;
@@ -71,11 +71,20 @@ impl DirtyTable {
         if self.is_data(first) {
             let count = (blocks.end - first) as usize;
             let mut data = Vec::with_capacity(count);
-            data.extend(blocks.map_while(|at| self.blocks.get(at).cloned()));
+            self.blocks.copy_to(blocks, &mut data);
             assert_eq!(data.len(), count, "tables hold whole records");
             return Some(DirtyBlocks::Data(data));
         }
         (!self.holes.is_empty() && self.holes.contains(first)).then_some(DirtyBlocks::Hole)
+    }
+
+    /// True if the table has data for a block, and false if it makes the block a hole; `None` if the
+    /// table has no change of it.
+    pub(crate) fn becomes_data(&self, block: u64) -> Option<bool> {
+        if self.is_data(block) {
+            return Some(true);
+        }
+        (!self.holes.is_empty() && self.holes.contains(block)).then_some(false)
     }
 
     /// True if the table has data for a block.
@@ -89,6 +98,15 @@ impl DirtyTable {
             self.holes.remove(block..block + 1);
         }
         self.blocks.insert(block, data)
+    }
+
+    /// Writes adjacent blocks from the number `first` on. Returns how many of these blocks had no
+    /// data in the table before.
+    pub(crate) fn write_all(&mut self, first: u64, data: Vec<Block>) -> usize {
+        if !self.holes.is_empty() {
+            self.holes.remove(first..first + data.len() as u64);
+        }
+        self.blocks.insert_all(first, data)
     }
 
     /// As [`Self::write`], but changes the block in place if only the table references it.
@@ -132,8 +150,7 @@ impl DirtyTable {
             assert!(size.cut(&range).next().is_none(), "tables hold whole records: {range:?}");
             Change::hole(size.touched(&range))
         };
-        let mut blocks: Vec<(u64, &Block)> = self.blocks.iter().collect();
-        blocks.sort_unstable_by_key(|(block, _)| *block);
+        let blocks = self.blocks.sorted();
         let record = |blocks: &[(u64, &Block)]| {
             let is_data = blocks.iter().any(|(_, data)| !is_zero(&data[..]));
             let data = || match blocks {

@@ -231,9 +231,7 @@ impl ObjectChanges {
                 object.note(size, [record]);
                 assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
                 object.references.remove(&record);
-                for (at, block) in (size.first_block(record)..).zip(blocks) {
-                    object.table.write(at, block);
-                }
+                object.table.write_all(size.first_block(record), blocks);
             }
             ObjectChange::Refer { size, record, to, .. } => {
                 object.note(size, [record]);
@@ -335,6 +333,15 @@ impl ObjectSet {
             let stored = || object.references.get(&record).copied().map(DirtyRecord::Stored);
             let changed = object.table.get_all(blocks.clone());
             changed.map(DirtyRecord::Changed).or_else(stored)
+        })
+    }
+
+    /// True if a record with an uncommitted change has data, and false if it is a hole; `None` if the
+    /// record has no change. `first`: number of the first block of the record.
+    pub(crate) fn becomes_data(&self, object: ObjectId, record: u64, first: u64) -> Option<bool> {
+        self.newest(object, |object| {
+            let stored = || object.references.contains_key(&record).then_some(true);
+            object.table.becomes_data(first).or_else(stored)
         })
     }
 

@@ -406,10 +406,7 @@ impl Volume {
         let first = offset / BLOCK;
         let added = match &payload {
             Payload::One(block) => u64::from(state.object.open.write(first, block.clone())),
-            Payload::Many(blocks) => (first..)
-                .zip(blocks)
-                .map(|(at, block)| u64::from(state.object.open.write(at, block.clone())))
-                .sum(),
+            Payload::Many(blocks) => state.object.open.write_all(first, blocks.clone()) as u64,
             Payload::Zero { bytes } => {
                 let replaced = Self::zero_in_open(state, &(first..first + bytes / BLOCK));
                 self.charge_nodes(state, state.nodes_of_trim());

@@ -8,10 +8,11 @@
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ObjectId};
+use weir_block::Blocks;
 use weir_codec::checksum::{xxh3_128, xxh3_128_of};
 use weir_codec::compress::is_zero;
 use weir_format::{BlockPtr, OBJECT_SLOTS_PER_BLOCK, ObjectSlot, TreeRoot};
-use weir_pool::{Blocks, Objects, Tree};
+use weir_pool::{Objects, Tree};
 
 use crate::error::DatasetError;
 use crate::state::engine::Engine;

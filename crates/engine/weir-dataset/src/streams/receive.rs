@@ -19,12 +19,11 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, RecordSize};
-use weir_block::Block;
+use weir_block::{Block, Blocks};
 use weir_format::stream::{
     ResumeToken, StreamBegin, StreamChanges, StreamCounts, StreamError, StreamFrame, StreamReader,
 };
 use weir_format::{Codec, DatasetKind, DatasetRecord, FormatError, Properties, Receiving};
-use weir_pool::Blocks;
 
 use crate::error::DatasetError;
 use crate::objects::log_queue::Payload;

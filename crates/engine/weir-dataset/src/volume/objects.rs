@@ -395,14 +395,13 @@ impl Volume {
             Found::Tree(_) => return Ok(ObjectInMemory::No),
             Found::Stored(ptr) => ptr,
         };
-        let start = blocks.len();
-        for part in parts {
-            let Some(block) = self.core.pool.cached(&ptr, part as usize) else {
-                blocks.truncate(start);
-                return Ok(ObjectInMemory::No);
-            };
-            blocks.push(block);
-        }
+        let Some(cached) = self.core.pool.cached_record(&ptr) else {
+            return Ok(ObjectInMemory::No);
+        };
+        let Some(cached) = cached.get(parts.start as usize..parts.end as usize) else {
+            return Ok(ObjectInMemory::No);
+        };
+        blocks.extend_from_slice(cached);
         Ok(ObjectInMemory::Data)
     }
 
@@ -417,6 +416,15 @@ impl Volume {
         size: RecordSize,
         record: u64,
     ) -> Result<Option<bool>, DatasetError> {
+        {
+            let state = self.state.lock();
+            self.check(&state, 0, 0)?;
+            let Some(set) = &state.objects else { return Err(self.no_objects(&state)) };
+            let is_data = set.becomes_data(object, record, size.first_block(record));
+            if is_data.is_some() {
+                return Ok(is_data);
+            }
+        }
         Ok(match self.locate(object, &(size, record, 0..1))? {
             Found::Data(_) | Found::Stored(_) => Some(true),
             Found::Hole => Some(false),

@@ -295,10 +295,7 @@ impl Volume {
             Old::Hole => blocks
                 .map(|block| u64::from(state.object.open.write(block, Block::clone(&ZERO_BLOCK))))
                 .sum(),
-            Old::Blocks(old) => blocks
-                .zip(old)
-                .map(|(block, data)| u64::from(state.object.open.write(block, data)))
-                .sum(),
+            Old::Blocks(old) => state.object.open.write_all(blocks.start, old) as u64,
             Old::Unread(_) => unreachable!("read earlier"),
         };
         self.charge(state, added);

@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use weir_base::{BLOCK_BYTES, ObjectId, RecordSize};
 use weir_block::{Block, BlockMut};
+use weir_codec::compress::is_zero;
 use weir_dataset::{RecordCopy, ZERO_BLOCK};
 use weir_format::TreeRoot;
 use weir_format::files::{Area, FileType, Inode};
@@ -33,6 +34,10 @@ pub(crate) fn blocks_of(bytes: u64, size: RecordSize, record: u64) -> u64 {
 /// Content of a record after `data` was written at byte `from` of the record. `old`: content
 /// before; `None` is a hole. Blocks without new bytes stay shared.
 fn patched(old: Option<Vec<Block>>, size: RecordSize, from: usize, data: &[u8]) -> Vec<Block> {
+    let (whole, rest) = data.as_chunks();
+    if rest.is_empty() && from.is_multiple_of(BLOCK_BYTES) {
+        return replaced(old, size, from / BLOCK_BYTES, whole);
+    }
     let mut blocks = old.unwrap_or_default();
     blocks.resize(size.blocks() as usize, ZERO_BLOCK.clone());
     let to = from + data.len();
@@ -52,6 +57,30 @@ fn patched(old: Option<Vec<Block>>, size: RecordSize, from: usize, data: &[u8]) 
         };
     }
     blocks
+}
+
+/// As [`patched`], for whole blocks from the block number `first` of the record on.
+fn replaced(
+    old: Option<Vec<Block>>,
+    size: RecordSize,
+    first: usize,
+    contents: &[[u8; BLOCK_BYTES]],
+) -> Vec<Block> {
+    let (count, end) = (size.blocks() as usize, first + contents.len());
+    assert!(end <= count, "blocks {first}..{end} of {count}");
+    let new = Block::copies_of(contents);
+    match old {
+        Some(mut blocks) => {
+            blocks.resize(count, ZERO_BLOCK.clone());
+            blocks.splice(first..end, new);
+            blocks
+        }
+        None if new.len() == count => new,
+        None => {
+            let zeros = |count| std::iter::repeat_n(&*ZERO_BLOCK, count).cloned();
+            zeros(first).chain(new).chain(zeros(count - end)).collect()
+        }
+    }
 }
 
 /// Checks that an inode is a file.
@@ -133,7 +162,9 @@ impl Draft<'_> {
             let is_covered = from == start && to >= live_end;
             let content = if is_covered { None } else { self.record(file, record).await? };
             let blocks = patched(content, size, (from - start) as usize, part);
-            self.set_record(file, record, blocks).await?;
+            // The new bytes are in the processor's cache; the other blocks usually are not.
+            let is_data = !is_zero(part) || blocks.iter().any(|block| !is_zero(&block[..]));
+            self.put_record(file, record, blocks, is_data).await?;
         }
         self.count_blocks(file, before, new).await
     }

@@ -297,9 +297,20 @@ impl<'a> Draft<'a> {
         record: u64,
         blocks: Vec<Block>,
     ) -> Result<(), FsError> {
+        let is_data = blocks.iter().any(|block| !is_zero(&block[..]));
+        self.put_record(number, record, blocks, is_data).await
+    }
+
+    /// As [`Self::set_record`]. `is_data`: `blocks` are not all zeros.
+    pub(crate) async fn put_record(
+        &mut self,
+        number: ObjectId,
+        record: u64,
+        blocks: Vec<Block>,
+        is_data: bool,
+    ) -> Result<(), FsError> {
         let node = self.node(number).await?;
         assert_eq!(blocks.len() as u64, node.size.blocks(), "records are whole");
-        let is_data = blocks.iter().any(|block| !is_zero(&block[..]));
         node.records.insert(record, is_data.then_some(blocks));
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use async_recursion::async_recursion as boxed;
 use weir_base::{ErrorKind, RecordSize};
-use weir_block::{Block, BlockMut, IoBuf};
+use weir_block::{Block, BlockMut, Blocks, IoBuf};
 use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_format::{BlockPtr, Codec, FormatError, PtrKind};
@@ -39,41 +39,25 @@ pub struct RecordPart {
     pub part: usize,
 }
 
-/// Blocks of a record.
-pub enum Blocks {
-    /// A record of one block.
-    One(Block),
-    /// A record of several blocks.
-    Many(Vec<Block>),
-}
-
-impl Deref for Blocks {
-    type Target = [Block];
-
-    fn deref(&self) -> &[Block] {
-        match self {
-            Self::One(block) => std::slice::from_ref(block),
-            Self::Many(blocks) => blocks,
-        }
-    }
-}
-
 impl Pool {
     /// Returns a block from the cache; `None` if reading it needs I/O.
     pub fn cached(&self, ptr: &BlockPtr, part: usize) -> Option<Block> {
+        self.cached_record(ptr)?.get(part).cloned()
+    }
+
+    /// Returns the blocks of a record from the cache; `None` if reading them needs I/O.
+    pub fn cached_record(&self, ptr: &BlockPtr) -> Option<Blocks> {
         // A damage marker has the address of an unreadable node, not of this block.
         if ptr.is_damaged() {
             return None;
         }
-        self.cache.get(Self::class(ptr), ptr, part)
+        self.cache.get(Self::class(ptr), ptr)
     }
 
     /// Adds the blocks of a record to the cache. The caller has verified them against the record's
     /// pointer, or is about to write them under that pointer.
-    pub(crate) fn keep_blocks(&self, ptr: &BlockPtr, blocks: &[Block]) {
-        for (part, block) in blocks.iter().enumerate() {
-            self.cache.insert(Self::class(ptr), ptr, part, block.clone());
-        }
+    pub(crate) fn keep_blocks(&self, ptr: &BlockPtr, blocks: &Blocks) {
+        self.cache.insert(Self::class(ptr), ptr, blocks.clone());
     }
 
     fn class(ptr: &BlockPtr) -> CacheClass {
@@ -131,12 +115,10 @@ impl Pool {
     pub async fn read_record(&self, ptr: &BlockPtr) -> Result<Blocks, PoolError> {
         if ptr.is_partial() {
             let known = self.read_partial(ptr).await?;
-            return self.completed(known).await.map(Blocks::Many);
+            return self.completed(known).await.map(Blocks::from);
         }
-        let parts = 0..ptr.record.blocks() as usize;
-        let cached: Option<Vec<Block>> = parts.map(|part| self.cached(ptr, part)).collect();
-        match cached {
-            Some(blocks) => Ok(Blocks::Many(blocks)),
+        match self.cached_record(ptr) {
+            Some(blocks) => Ok(blocks),
             None => self.read_from_disk(ptr).await,
         }
     }
@@ -214,8 +196,12 @@ impl Pool {
     /// Reads many blocks. Neighbouring blocks share a device read, and consecutive parts of one
     /// record are read once. Results are in the order of `parts`.
     pub async fn read_parts(&self, parts: &[RecordPart]) -> Vec<Result<Block, PoolError>> {
-        let mut results: Vec<Option<Result<Block, PoolError>>> =
-            parts.iter().map(|RecordPart { ptr, part }| self.cached(ptr, *part).map(Ok)).collect();
+        let mut results: Vec<Option<Result<Block, PoolError>>> = Vec::with_capacity(parts.len());
+        for of_record in parts.chunk_by(|a, b| a.ptr == b.ptr) {
+            let cached = self.cached_record(&of_record[0].ptr);
+            let block = |part: usize| cached.as_ref()?.get(part).cloned();
+            results.extend(of_record.iter().map(|RecordPart { part, .. }| block(*part).map(Ok)));
+        }
         let mut missing: Vec<Wanted<'_>> = Vec::new();
         // True if all parts since the last wanted part belong to the same record as the wanted
         // part.
@@ -327,7 +313,7 @@ impl Pool {
             &unpacked
         };
         let (blocks, _) = raw.as_chunks();
-        Some(Blocks::Many(Block::copies_of(blocks)))
+        Some(Blocks::from(Block::copies_of(blocks)))
     }
 
     /// Reads a run of neighbours with one device read and passes the verified stored bytes of each

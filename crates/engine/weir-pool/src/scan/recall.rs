@@ -8,12 +8,13 @@
 //!
 //! Invariant: the returned bytes have the checksum of the lost block.
 
-use weir_base::{RecordSize, ZstdLevel};
+use weir_base::ZstdLevel;
+use weir_block::Blocks;
 use weir_cache::CacheClass;
-use weir_format::{BlockPtr, Compression, PtrKind};
+use weir_format::{BlockPtr, Compression};
 
 use crate::scan::copies::proves;
-use crate::state::compression::{CompressHistory, Packer};
+use crate::state::compression::{CompressHistory, Packer, StoredForm};
 use crate::state::pool::Pool;
 use crate::tree::live::Live;
 
@@ -25,32 +26,26 @@ impl Pool {
     /// Returns the stored bytes of a block if the cache has all of its content.
     pub(crate) fn recall(&self, live: &Live) -> Option<Vec<u8>> {
         let (vseg, offset_units) = live.address?;
-        // The cache finds a block by the address of its record and its index in the record. The
-        // record size is unknown here.
-        let (kind, record) = (PtrKind::Data, RecordSize::MAX);
-        let ptr = BlockPtr { kind, vseg, offset_units, record, ..BlockPtr::default() };
+        let address = BlockPtr { vseg, offset_units, ..BlockPtr::default() }.address();
         let of_class = |class| {
-            let parts = 0..RecordSize::MAX.blocks() as usize;
-            let blocks: Vec<_> =
-                parts.map_while(|part| self.cache.peek(class, &ptr, part)).collect();
-            let raw: Vec<u8> = blocks.iter().flat_map(|block| block.iter().copied()).collect();
-            RecordSize::from_bytes(raw.len() as u64).and_then(|_| stored_as(&raw, live))
+            let blocks = self.cache.peek(class, address)?;
+            stored_as(&blocks, live)
         };
         of_class(CacheClass::Data).or_else(|| of_class(CacheClass::Node))
     }
 }
 
-/// Returns the stored form of `raw` that has the block's length and checksum.
-fn stored_as(raw: &[u8], live: &Live) -> Option<Vec<u8>> {
-    let is_right = |stored: &[u8]| stored.len() == live.len && proves(live.proof, stored);
-    if raw.len() == live.len {
-        return is_right(raw).then(|| raw.to_vec());
+/// Returns the stored form of a record that has the block's length and checksum.
+fn stored_as(record: &Blocks, live: &Live) -> Option<Vec<u8>> {
+    let is_right = |stored: &Vec<u8>| stored.len() == live.len && proves(live.proof, stored);
+    if record.size().bytes() == live.len {
+        return Some(StoredForm::from(record).to_vec()).filter(is_right);
     }
     let levels = ZstdLevel::all().filter(|level| level.get() <= ZSTD_LEVEL_MAX);
     let zstd = std::iter::once(ZstdLevel::DEFAULT).chain(levels).map(Compression::Zstd);
     let mut packer = Packer::default();
     std::iter::once(Compression::Lz4).chain(zstd).find_map(|compression| {
-        let (stored, _) = packer.pack(raw, compression, &mut CompressHistory::default());
-        is_right(stored).then(|| stored.to_vec())
+        let (stored, _) = packer.pack(record, compression, &mut CompressHistory::default());
+        Some(stored.to_vec()).filter(is_right)
     })
 }

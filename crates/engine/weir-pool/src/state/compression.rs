@@ -10,8 +10,9 @@
 //!   did not compress counts as incompressible for zstd too.
 
 use parking_lot::Mutex;
-use weir_base::{BLOCK_BYTES, RecordSize};
-use weir_block::Block;
+use weir_base::BLOCK_BYTES;
+use weir_block::{Block, Blocks};
+use weir_codec::checksum::{xxh3_128, xxh3_128_of};
 use weir_codec::compress::{
     MalformedError, ZstdPacker, ZstdUnpacker, lz4, stored_bytes_max, unlz4,
 };
@@ -43,39 +44,61 @@ impl CompressHistory {
     }
 }
 
-/// An uncompressed record to store.
+/// Stored form of a record, in whole units.
 #[derive(Clone, Copy)]
-pub struct RawRecord<'a> {
-    /// Blocks of the record, for the cache.
-    blocks: &'a [Block],
-    /// Content of the blocks, concatenated.
-    bytes: &'a [u8],
-    size: RecordSize,
+pub(crate) enum StoredForm<'a> {
+    Bytes(&'a [u8]),
+    /// The content of the blocks, concatenated.
+    Blocks(&'a [Block]),
 }
 
-impl<'a> RawRecord<'a> {
-    /// A record of several blocks, with their content in `bytes`.
-    pub fn new(size: RecordSize, blocks: &'a [Block], bytes: &'a [u8]) -> Self {
-        assert_eq!(blocks.len() as u64, size.blocks(), "records are whole");
-        assert_eq!(bytes.len(), size.bytes(), "records are whole");
-        Self { blocks, bytes, size }
+impl<'a> From<&'a Blocks> for StoredForm<'a> {
+    fn from(record: &'a Blocks) -> Self {
+        match record {
+            Blocks::One(block) => Self::Bytes(&block[..]),
+            Blocks::Many(blocks) => Self::Blocks(blocks),
+        }
+    }
+}
+
+impl<'a> StoredForm<'a> {
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Blocks(blocks) => blocks.len() * BLOCK_BYTES,
+        }
     }
 
-    /// A record of one block.
-    pub fn of(block: &'a Block) -> Self {
-        Self::new(RecordSize::BLOCK, std::slice::from_ref(block), &block[..])
+    /// The bytes in one or more parts, in order.
+    pub(crate) fn parts(self) -> impl Iterator<Item = &'a [u8]> {
+        let (bytes, blocks) = match self {
+            Self::Bytes(bytes) => (Some(bytes), &[][..]),
+            Self::Blocks(blocks) => (None, blocks),
+        };
+        bytes.into_iter().chain(blocks.iter().map(|block| &block[..]))
     }
 
-    pub(crate) fn blocks(&self) -> &'a [Block] {
-        self.blocks
+    pub(crate) fn checksum(self) -> u128 {
+        match self {
+            Self::Bytes(bytes) => xxh3_128(bytes),
+            Self::Blocks(_) => xxh3_128_of(&self.parts().collect::<Vec<_>>()),
+        }
     }
 
-    pub(crate) fn bytes(&self) -> &'a [u8] {
-        self.bytes
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.parts().for_each(|part| bytes.extend_from_slice(part));
+        bytes
     }
 
-    pub(crate) fn size(&self) -> RecordSize {
-        self.size
+    /// True if the form has exactly these bytes.
+    pub(crate) fn equals(self, mut bytes: &[u8]) -> bool {
+        bytes.len() == self.len()
+            && self.parts().all(|part| {
+                let (first, rest) = bytes.split_at(part.len());
+                bytes = rest;
+                first == part
+            })
     }
 }
 
@@ -83,12 +106,15 @@ impl<'a> RawRecord<'a> {
 pub(crate) struct Packer {
     /// Buffer for compressed bytes, as large as the largest record so far required.
     scratch: Vec<u8>,
+    /// Buffer for the content of a record of several blocks, which the compressors need in one
+    /// piece.
+    joined: Vec<u8>,
     zstd: Option<ZstdPacker>,
 }
 
 impl Default for Packer {
     fn default() -> Self {
-        Self { scratch: vec![0; scratch_bytes(BLOCK_BYTES)], zstd: None }
+        Self { scratch: vec![0; scratch_bytes(BLOCK_BYTES)], joined: Vec::new(), zstd: None }
     }
 }
 
@@ -100,22 +126,36 @@ impl Packer {
     /// Returns the stored form of a record, in whole units, and its codec.
     pub(crate) fn pack<'s>(
         &'s mut self,
-        raw: &'s [u8],
+        record: &'s Blocks,
         compression: Compression,
         history: &mut CompressHistory,
-    ) -> (&'s [u8], Codec) {
+    ) -> (StoredForm<'s>, Codec) {
         let codec = match compression {
             // With compression off, the history records nothing about the data.
-            Compression::Off => return (raw, Codec::Raw),
+            Compression::Off => return (record.into(), Codec::Raw),
             Compression::Lz4 | Compression::Auto => Codec::Lz4,
             Compression::Zstd(_) => Codec::Zstd,
         };
-        let packed = history.worth_trying().then(|| self.try_pack(raw, compression)).flatten();
+        let is_tried = history.worth_trying();
+        let packed = if is_tried { self.try_record(record, compression) } else { None };
         history.note(packed.is_some());
-        let Some(len) = packed else { return (raw, Codec::Raw) };
+        let Some(len) = packed else { return (record.into(), Codec::Raw) };
         let padded = len.next_multiple_of(PACK_BYTES);
         self.scratch[len..padded].fill(0);
-        (&self.scratch[..padded], codec)
+        (StoredForm::Bytes(&self.scratch[..padded]), codec)
+    }
+
+    fn try_record(&mut self, record: &Blocks, compression: Compression) -> Option<usize> {
+        let many = match record {
+            Blocks::One(block) => return self.try_pack(&block[..], compression),
+            Blocks::Many(many) => many,
+        };
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        many.iter().for_each(|block| joined.extend_from_slice(&block[..]));
+        let packed = self.try_pack(&joined, compression);
+        self.joined = joined;
+        packed
     }
 
     fn try_pack(&mut self, raw: &[u8], compression: Compression) -> Option<usize> {
@@ -169,12 +209,18 @@ impl Unpackers {
 mod tests {
     use super::*;
 
-    fn noise() -> [u8; BLOCK_BYTES] {
+    /// A record of `count` blocks with the same content.
+    fn record(content: &[u8; BLOCK_BYTES], count: usize) -> Blocks {
+        Blocks::from(Block::copies_of(&vec![*content; count]))
+    }
+
+    fn noise() -> Blocks {
         let mut state = 1_u64;
-        std::array::from_fn(|_| {
+        let mut next = |_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
-        })
+        };
+        Blocks::from(vec![Block::copy_of(&std::array::from_fn(&mut next)); 1])
     }
 
     #[test]
@@ -183,18 +229,38 @@ mod tests {
         let mut history = CompressHistory::default();
         let text: [u8; BLOCK_BYTES] = std::array::from_fn(|at| (at * at % 251 / 16) as u8);
         let off = Compression::Off;
-        for (block, shrinks) in [(text, true), (noise(), false), (text, true)] {
+        let records = [
+            (record(&text, 1), true),
+            (noise(), false),
+            (record(&text, 8), true),
+            (noise(), false),
+        ];
+        for (record, shrinks) in records {
+            let (content, bytes) = (StoredForm::from(&record).to_vec(), record.size().bytes());
             for compression in Compression::all() {
-                let (stored, codec) = packer.pack(&block, compression, &mut history);
+                let (stored, codec) = packer.pack(&record, compression, &mut history);
                 assert_eq!(codec != Codec::Raw, shrinks && compression != off, "{compression:?}");
                 assert!(stored.len().is_multiple_of(PACK_BYTES));
-                assert!(codec == Codec::Raw || stored.len() <= BLOCK_BYTES - 512);
-                let mut back = [0xee; BLOCK_BYTES];
-                readers.unpack(codec, stored, &mut back).expect("what was packed");
-                assert_eq!(back, block, "{compression:?}");
+                assert!(codec == Codec::Raw || stored.len() <= bytes - bytes / 8);
+                let stored = stored.to_vec();
+                let mut back = vec![0xee; bytes];
+                readers.unpack(codec, &stored, &mut back).expect("the packed bytes");
+                assert_eq!(back, content, "{compression:?}");
             }
         }
         assert_eq!(readers.idle.lock().len(), 1, "one reader at a time needs one context");
+    }
+
+    #[test]
+    fn stored_form_of_blocks_equals_their_concatenation() {
+        let blocks: Vec<_> = (0..4).map(|n| [n; BLOCK_BYTES]).collect();
+        let record = Blocks::from(Block::copies_of(&blocks));
+        let (form, mut bytes) = (StoredForm::from(&record), blocks.as_flattened().to_vec());
+        assert!(form.equals(&bytes) && form.to_vec() == bytes);
+        assert_eq!((form.len(), form.checksum()), (bytes.len(), xxh3_128(&bytes)));
+        assert!(!form.equals(&bytes[1..]));
+        bytes[3 * BLOCK_BYTES] ^= 1;
+        assert!(!form.equals(&bytes));
     }
 
     #[test]

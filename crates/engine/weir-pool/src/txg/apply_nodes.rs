@@ -11,7 +11,7 @@
 use std::pin::Pin;
 
 use weir_base::{BLOCK_BYTES, ErrorKind, Txg};
-use weir_block::{Block, BlockMut};
+use weir_block::{Block, BlockMut, Blocks};
 use weir_format::{
     BlockPtr, Compression, NODE_FANOUT, NODE_SHIFT, PtrKind, node_pointer, set_node_pointer,
 };
@@ -19,7 +19,7 @@ use weir_format::{
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 use crate::segments::sanity::Visited;
-use crate::state::compression::{CompressHistory, RawRecord};
+use crate::state::compression::CompressHistory;
 use crate::state::live_of::LiveOf;
 use crate::state::lost_nodes::{Unreadable, node_of_markers};
 use crate::tree::change::{Change, NewContents, within};
@@ -372,7 +372,8 @@ pub(crate) async fn write_node(
     let mut history = CompressHistory::default();
     let (class, owner) = (home.class(), home.owner(level, index));
     let (kind, lz4) = (PtrKind::Node, Compression::Lz4);
-    out.write_record(class, owner, kind, RawRecord::of(node), lz4, &mut history).await
+    let record = Blocks::One(node.clone());
+    out.write_record(class, owner, kind, &record, lz4, &mut history).await
 }
 
 /// Slots of the node of `level` at `base` that changes affect.

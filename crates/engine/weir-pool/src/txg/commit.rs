@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use async_recursion::async_recursion as boxed;
 use futures_util::future::LocalBoxFuture;
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid, Txg, VsegId};
-use weir_block::Block;
+use weir_block::{Block, Blocks};
 use weir_codec::checksum::xxh3_128;
 use weir_format::layout::{FORMAT_VERSION, RING_SLOTS};
 use weir_format::{
@@ -32,7 +32,7 @@ use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 use crate::segments::entries::{Inner, table_block};
 use crate::segments::tables::{HoldsTables, Table};
-use crate::state::compression::{CompressHistory, RawRecord};
+use crate::state::compression::CompressHistory;
 use crate::state::pool::{Committed, Pool};
 use crate::tree::change::{Change, filled};
 use crate::tree::radix_tree::{EarlierSnapshots, Tree, TreeKind};
@@ -494,9 +494,8 @@ pub async fn write_directory_block(
     out: &mut WriteOut<'_>,
     content: &[u8; BLOCK_BYTES],
 ) -> Result<BlockPtr, PoolError> {
-    let block = Block::copy_of(content);
     let mut history = CompressHistory::default();
     let (class, kind) = (SegmentClass::Root, PtrKind::Data);
-    let (record, lz4) = (RawRecord::of(&block), Compression::Lz4);
-    out.write_record(class, None, kind, record, lz4, &mut history).await
+    let (record, lz4) = (Blocks::One(Block::copy_of(content)), Compression::Lz4);
+    out.write_record(class, None, kind, &record, lz4, &mut history).await
 }

@@ -12,15 +12,14 @@
 //! - if an index entry fails for any reason, dedupe stores the block.
 
 use futures_util::future::join_all;
-use weir_block::Block;
+use weir_block::Blocks;
 use weir_cache::CacheClass;
-use weir_codec::checksum;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockOwner, BlockPtr, Codec, Compression, PtrKind, SegmentClass};
 
 use crate::error::PoolError;
 use crate::read::records::{Wanted, split_runs};
-use crate::state::compression::{CompressHistory, RawRecord};
+use crate::state::compression::{CompressHistory, StoredForm};
 use crate::state::dedupe_index::Content;
 use crate::state::pool::Pool;
 use crate::txg::sharing::Sharing;
@@ -30,22 +29,16 @@ use crate::txg::write_out::WriteOut;
 /// a comparison with the stored block.
 pub struct Candidate {
     owner: BlockOwner,
-    blocks: Vec<Block>,
-    /// Bytes of the record and its stored form; `None` where they equal the single block.
-    bytes: Option<Vec<u8>>,
+    record: Blocks,
+    /// Stored form; `None` if it is the content of the record.
     packed: Option<Vec<u8>>,
     content: Content,
     dedupe_entry: BlockPtr,
 }
 
 impl Candidate {
-    fn raw(&self) -> RawRecord<'_> {
-        let bytes = self.bytes.as_deref().unwrap_or_else(|| &self.blocks[0][..]);
-        RawRecord::new(self.content.record, &self.blocks, bytes)
-    }
-
-    fn stored(&self) -> &[u8] {
-        self.packed.as_deref().unwrap_or_else(|| self.raw().bytes())
+    fn stored(&self) -> StoredForm<'_> {
+        self.packed.as_deref().map_or_else(|| (&self.record).into(), StoredForm::Bytes)
     }
 }
 
@@ -58,10 +51,12 @@ pub enum Lookup {
 }
 
 impl Pool {
-    fn is_cached_as(&self, ptr: &BlockPtr, raw: RawRecord<'_>) -> bool {
-        raw.blocks().iter().enumerate().all(|(part, block)| {
-            let cached = self.cache.peek(CacheClass::Data, ptr, part);
-            cached.is_some_and(|cached| cached.same_cell(block) || *cached == **block)
+    fn is_cached_as(&self, ptr: &BlockPtr, record: &Blocks) -> bool {
+        let cached = self.cache.peek(CacheClass::Data, ptr.address());
+        cached.is_some_and(|cached| {
+            let mut pairs = cached.iter().zip(&**record);
+            let is_equal = pairs.all(|(a, b)| a.same_cell(b) || **a == **b);
+            is_equal && cached.len() == record.len()
         })
     }
 
@@ -91,7 +86,7 @@ impl Pool {
             let equal = run.iter().filter(|Wanted { index, place, .. }| {
                 let (at, stored) =
                     (start + (place.at - first) as usize, candidates[*index].stored());
-                buf.get(at..at + stored.len()) == Some(stored)
+                buf.get(at..at + stored.len()).is_some_and(|bytes| stored.equals(bytes))
             });
             equal.map(|wanted| wanted.index).collect()
         });
@@ -112,13 +107,13 @@ impl WriteOut<'_> {
     pub async fn write_deduped(
         &mut self,
         owner: BlockOwner,
-        raw: RawRecord<'_>,
+        record: &Blocks,
         compression: Compression,
         history: &mut CompressHistory,
     ) -> Result<Lookup, PoolError> {
         let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
-        let (stored, codec) = packer.pack(raw.bytes(), compression, history);
-        let done = self.look(owner, raw, stored, codec).await;
+        let (stored, codec) = packer.pack(record, compression, history);
+        let done = self.look(owner, record, stored, codec).await;
         self.packer = Some(packer);
         done
     }
@@ -126,33 +121,26 @@ impl WriteOut<'_> {
     async fn look(
         &mut self,
         owner: BlockOwner,
-        raw: RawRecord<'_>,
-        stored: &[u8],
+        record: &Blocks,
+        stored: StoredForm<'_>,
         codec: Codec,
     ) -> Result<Lookup, PoolError> {
-        let (stored_units, record) = ((stored.len() / PACK_BYTES) as u16, raw.size());
-        let content = Content { checksum: checksum::xxh3_128(stored), stored_units, codec, record };
+        let (stored_units, size) = ((stored.len() / PACK_BYTES) as u16, record.size());
+        let content = Content { checksum: stored.checksum(), stored_units, codec, record: size };
         let judged = match self.pool.dedupe_entry(&content) {
             None => None,
-            Some(dedupe_entry) if self.pool.is_cached_as(&dedupe_entry, raw) => {
+            Some(dedupe_entry) if self.pool.is_cached_as(&dedupe_entry, record) => {
                 Some((dedupe_entry, true))
             }
             Some(dedupe_entry) if self.is_older(&dedupe_entry) => {
-                let bytes = (!record.is_block()).then(|| raw.bytes().to_vec());
                 let packed = (codec != Codec::Raw).then(|| stored.to_vec());
-                let blocks = raw.blocks().to_vec();
-                return Ok(Lookup::Candidate(Candidate {
-                    owner,
-                    blocks,
-                    bytes,
-                    packed,
-                    content,
-                    dedupe_entry,
-                }));
+                let record = record.clone();
+                let candidate = Candidate { owner, record, packed, content, dedupe_entry };
+                return Ok(Lookup::Candidate(candidate));
             }
             Some(dedupe_entry) => Some((dedupe_entry, false)),
         };
-        self.share_or_store(owner, raw, stored, content, judged).await.map(Lookup::Done)
+        self.share_or_store(owner, record, stored, content, judged).await.map(Lookup::Done)
     }
 
     /// Compares records with the blocks that the index names, then shares those blocks or stores
@@ -172,10 +160,10 @@ impl WriteOut<'_> {
             // Repeat the lookup: an earlier record of the batch may have had the same content.
             let judged = self.pool.dedupe_entry(content).map(|now| {
                 let compared = equal && now.address() == dedupe_entry.address();
-                (now, compared || self.pool.is_cached_as(&now, one.raw()))
+                (now, compared || self.pool.is_cached_as(&now, &one.record))
             });
-            let (raw, stored) = (one.raw(), one.stored());
-            ptrs.push(self.share_or_store(*owner, raw, stored, *content, judged).await?);
+            let (record, stored) = (&one.record, one.stored());
+            ptrs.push(self.share_or_store(*owner, record, stored, *content, judged).await?);
         }
         Ok(ptrs)
     }
@@ -185,8 +173,8 @@ impl WriteOut<'_> {
     async fn share_or_store(
         &mut self,
         owner: BlockOwner,
-        raw: RawRecord<'_>,
-        stored: &[u8],
+        record: &Blocks,
+        stored: StoredForm<'_>,
         content: Content,
         judged: Option<(BlockPtr, bool)>,
     ) -> Result<BlockPtr, PoolError> {
@@ -201,7 +189,8 @@ impl WriteOut<'_> {
             }
         }
         let what = (SegmentClass::Data, Some(owner), PtrKind::Data);
-        let ptr = self.store(what, raw, stored, (content.codec, content.checksum)).await?;
+        let how = (content.codec, Some(content.checksum));
+        let ptr = self.store(what, record, stored, how).await?;
         self.pool.dedupe_index.lock().insert(&ptr);
         Ok(ptr)
     }

@@ -12,11 +12,11 @@
 use async_recursion::async_recursion as boxed;
 use weir_base::{BLOCK_BYTES, ErrorKind, RecordSize, Txg};
 use weir_block::Block;
-use weir_codec::checksum::xxh3_128;
 use weir_format::layout::PACK_BYTES;
 use weir_format::{BlockOwner, BlockPtr, Codec, PartialHeader, PtrKind, SegmentClass, TreeRoot};
 
 use crate::error::PoolError;
+use crate::state::compression::StoredForm;
 use crate::state::pool::Pool;
 use crate::tree::radix_tree::Tree;
 use crate::txg::write_out::WriteOut;
@@ -238,10 +238,9 @@ impl WriteOut<'_> {
         assert!(record.whole().is_none(), "a record that is known is stored as such");
         let stored = record.encode();
         assert!(stored.len().is_multiple_of(PACK_BYTES) && stored.len() < record.size().bytes());
-        let (what, checksum) =
-            ((SegmentClass::Data, Some(owner), PtrKind::Data), xxh3_128(&stored));
-        let how = (Codec::Raw, checksum);
-        let ptr = self.store_uncached(what, record.size(), &stored, how).await?;
+        let what = (SegmentClass::Data, Some(owner), PtrKind::Data);
+        let (stored, how) = (StoredForm::Bytes(&stored), (Codec::Raw, None));
+        let ptr = self.store_uncached(what, record.size(), stored, how).await?;
         assert!(ptr.is_partial(), "it is recognised by its length: {ptr:?}");
         self.replaced.insert(ptr.address(), record.rest);
         Ok(ptr)

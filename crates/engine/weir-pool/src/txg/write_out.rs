@@ -22,8 +22,8 @@ use weir_base::hash::HashMap;
 use weir_base::limits::{
     NODE_READS_IN_FLIGHT, STREAM_WRITE_BYTES, STREAM_WRITES_IN_FLIGHT, WRITES_BESIDE_LOG,
 };
-use weir_base::{ErrorKind, RecordSize, Txg, VsegId};
-use weir_block::{Block, IoBuf};
+use weir_base::{BLOCK_BYTES, ErrorKind, RecordSize, Txg, VsegId};
+use weir_block::{Block, Blocks, IoBuf};
 use weir_cache::CacheClass;
 use weir_codec::checksum;
 use weir_format::layout::PACK_BYTES;
@@ -35,7 +35,7 @@ use weir_format::{
 use crate::error::PoolError;
 use crate::planted_bugs::PlantedBug;
 use crate::segments::entries::Freed;
-use crate::state::compression::{CompressHistory, Packer, RawRecord};
+use crate::state::compression::{CompressHistory, Packer, StoredForm};
 use crate::state::pool::Pool;
 use crate::state::write_heads::{Lane, OpenSegment, WriteHeads};
 
@@ -49,6 +49,8 @@ struct Placed {
     vseg: VsegId,
     /// Offset of the bytes in the segment, in units of [`PACK_BYTES`].
     offset_units: u32,
+    /// Checksum of the bytes.
+    checksum: u128,
 }
 
 type Written = (Result<(), PoolError>, Arc<IoBuf>);
@@ -118,28 +120,27 @@ impl WriteOut<'_> {
         class: SegmentClass,
         owner: Option<BlockOwner>,
         kind: PtrKind,
-        record: RawRecord<'_>,
+        record: &Blocks,
         compression: Compression,
         history: &mut CompressHistory,
     ) -> Result<BlockPtr, PoolError> {
         let mut packer = std::mem::take(&mut self.packer).unwrap_or_default();
-        let (stored, codec) = packer.pack(record.bytes(), compression, history);
-        let checksum = checksum::xxh3_128(stored);
-        let written = self.store((class, owner, kind), record, stored, (codec, checksum)).await;
+        let (stored, codec) = packer.pack(record, compression, history);
+        let written = self.store((class, owner, kind), record, stored, (codec, None)).await;
         self.packer = Some(packer);
         written
     }
 
-    /// Stores the packed form of a record.
+    /// Stores the packed form of a record. `how`: the codec, and the checksum if it is known.
     pub(crate) async fn store(
         &mut self,
         what: (SegmentClass, Option<BlockOwner>, PtrKind),
-        raw: RawRecord<'_>,
-        stored: &[u8],
-        how: (Codec, u128),
+        record: &Blocks,
+        stored: StoredForm<'_>,
+        how: (Codec, Option<u128>),
     ) -> Result<BlockPtr, PoolError> {
-        let ptr = self.store_uncached(what, raw.size(), stored, how).await?;
-        self.pool.keep_blocks(&ptr, raw.blocks());
+        let ptr = self.store_uncached(what, record.size(), stored, how).await?;
+        self.pool.keep_blocks(&ptr, record);
         Ok(ptr)
     }
 
@@ -148,11 +149,12 @@ impl WriteOut<'_> {
         &mut self,
         (class, owner, kind): (SegmentClass, Option<BlockOwner>, PtrKind),
         record: RecordSize,
-        stored: &[u8],
-        (codec, checksum): (Codec, u128),
+        stored: StoredForm<'_>,
+        (codec, checksum): (Codec, Option<u128>),
     ) -> Result<BlockPtr, PoolError> {
         let stored_units = (stored.len() / PACK_BYTES) as u16;
-        let Placed { lane, vseg, offset_units } = self.append(class, stored, owner).await?;
+        let placed = self.append(class, (stored, checksum), owner).await?;
+        let Placed { lane, vseg, offset_units, checksum } = placed;
         assert_eq!(owner.is_none(), class == SegmentClass::Root, "summaries name every owner");
         let birth = self.txg;
         if let Some(owner) = owner {
@@ -296,8 +298,9 @@ impl WriteOut<'_> {
     pub(crate) async fn write_bytes(&mut self, bytes: &[u8]) -> Result<BlockPtr, PoolError> {
         let mut stored = bytes.to_vec();
         stored.resize(bytes.len().next_multiple_of(PACK_BYTES), 0);
-        let Placed { vseg, offset_units, .. } =
-            self.append(SegmentClass::Root, &stored, None).await?;
+        let bytes = (StoredForm::Bytes(&stored), None);
+        let Placed { vseg, offset_units, checksum, .. } =
+            self.append(SegmentClass::Root, bytes, None).await?;
         self.pool.segments.add_live(vseg, stored.len());
         *self.of_roots.entry(vseg).or_default() += stored.len() as u64;
         Ok(BlockPtr {
@@ -309,7 +312,7 @@ impl WriteOut<'_> {
             record: RecordSize::BLOCK,
             birth: self.txg,
             shared: false,
-            checksum: checksum::xxh3_128(&stored),
+            checksum,
         })
     }
 
@@ -323,7 +326,9 @@ impl WriteOut<'_> {
         stored: &[u8],
     ) -> Result<(VsegId, u32), PoolError> {
         let class = SegmentClass::Clean;
-        let Placed { lane, vseg, offset_units } = self.append(class, stored, Some(owner)).await?;
+        let bytes = (StoredForm::Bytes(stored), Some(ptr.checksum));
+        let placed = self.append(class, bytes, Some(owner)).await?;
+        let Placed { lane, vseg, offset_units, .. } = placed;
         self.lane(class, lane).entries.push(SummaryEntry {
             vseg: ptr.vseg,
             offset_units: ptr.offset_units,
@@ -340,11 +345,12 @@ impl WriteOut<'_> {
         &mut self.streams.0[class as usize].lanes[lane]
     }
 
-    /// Appends bytes (whole 64-byte units) to an open segment of the class.
+    /// Appends bytes (whole 64-byte units) to an open segment of the class. Computes their checksum
+    /// if it is not known.
     async fn append(
         &mut self,
         class: SegmentClass,
-        stored: &[u8],
+        (stored, checksum): (StoredForm<'_>, Option<u128>),
         owner: Option<BlockOwner>,
     ) -> Result<Placed, PoolError> {
         assert!(stored.len().is_multiple_of(PACK_BYTES), "blocks are packed at 64 bytes");
@@ -354,9 +360,55 @@ impl WriteOut<'_> {
         now.has_objects |= has_object;
         let open = now.open.expect("lane_with_room opened it");
         now.blocks += 1;
-        self.push(class as usize, lane, stored).await?;
+        let checksum = match (stored, checksum) {
+            (StoredForm::Blocks(blocks), None) => {
+                self.push_blocks(class as usize, lane, blocks).await?
+            }
+            (form, known) => {
+                let checksum = known.unwrap_or_else(|| form.checksum());
+                for part in form.parts() {
+                    self.push(class as usize, lane, part).await?;
+                }
+                checksum
+            }
+        };
         let offset_units = (open.cursor / PACK_BYTES as u64) as u32;
-        Ok(Placed { lane, vseg: open.vseg, offset_units })
+        Ok(Placed { lane, vseg: open.vseg, offset_units, checksum })
+    }
+
+    /// Appends blocks as [`Self::push`] does, and returns their checksum. Computes it from the
+    /// buffer, where the copies are adjacent and still in the processor's cache.
+    async fn push_blocks(
+        &mut self,
+        stream: usize,
+        lane: usize,
+        blocks: &[Block],
+    ) -> Result<u128, PoolError> {
+        let len = blocks.len() * BLOCK_BYTES;
+        if len >= self.buffer_room(stream, lane) {
+            let checksum = StoredForm::Blocks(blocks).checksum();
+            for block in blocks {
+                self.push(stream, lane, &block[..]).await?;
+            }
+            return Ok(checksum);
+        }
+        let (open, buf, used) = self.buffer(stream, lane);
+        let place = &mut buf[*used..*used + len];
+        for (copy, block) in place.chunks_exact_mut(BLOCK_BYTES).zip(blocks) {
+            copy.copy_from_slice(&block[..]);
+        }
+        *used += len;
+        open.cursor += len as u64;
+        Ok(checksum::xxh3_128(place))
+    }
+
+    /// Open segment, buffer and fill of the buffer of a write head. [`Self::buffer_room`] has
+    /// provided the buffer.
+    fn buffer(&mut self, stream: usize, lane: usize) -> (&mut OpenSegment, &mut IoBuf, &mut usize) {
+        match &mut self.streams.0[stream].lanes[lane] {
+            Lane { open: Some(open), buf: Some(buf), used, .. } => (open, buf, used),
+            _ => unreachable!("buffer_room provides the buffer"),
+        }
     }
 
     /// Appends bytes to the open segment of a write head, which has room for them.
@@ -365,11 +417,7 @@ impl WriteOut<'_> {
         while !rest.is_empty() {
             let room = self.buffer_room(stream, lane);
             let (now, later) = rest.split_at(room.min(rest.len()));
-            let Lane { open: Some(open), buf: Some(buf), used, .. } =
-                &mut self.streams.0[stream].lanes[lane]
-            else {
-                unreachable!("buffer_room provides the buffer")
-            };
+            let (open, buf, used) = self.buffer(stream, lane);
             buf[*used..*used + now.len()].copy_from_slice(now);
             *used += now.len();
             open.cursor += now.len() as u64;
@@ -580,7 +628,9 @@ impl WriteOut<'_> {
         &mut self,
         stored: &[u8],
     ) -> Result<Vec<BootstrapCopy>, PoolError> {
-        let Placed { vseg, .. } = self.append(SegmentClass::Root, stored, None).await?;
+        // The bootstrap table has its own checksum.
+        let bytes = (StoredForm::Bytes(stored), Some(0));
+        let Placed { vseg, .. } = self.append(SegmentClass::Root, bytes, None).await?;
         let stream = SegmentClass::Root as usize;
         let open = self.streams.0[stream].lanes[0].open.expect("just appended to");
         assert_eq!(open.vseg, vseg, "root has one lane");

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_base::{DatasetId, Guid, ObjectId, SystemClock, Txg};
-use weir_block::{Block, BlockMut};
+use weir_block::{Block, BlockMut, Blocks};
 use weir_device::{Device, MemoryDevice};
 use weir_format::{
     BlockOwner, BlockPtr, Compression, ObjectSlot, PtrKind, SegmentClass, TreeRoot, VdevKind,
@@ -16,8 +16,8 @@ use weir_format::{
 };
 use weir_pool::{
     Change, CommitInput, CompressHistory, CreateOptions, DiffSpec, EarlierSnapshots, Objects,
-    Place, PlantedBug, Pool, PoolOptions, RawRecord, Roots, SnapshotChain, Tree, TreeKind,
-    VdevSpec, Version, WriteOut, create,
+    Place, PlantedBug, Pool, PoolOptions, Roots, SnapshotChain, Tree, TreeKind, VdevSpec, Version,
+    WriteOut, create,
 };
 
 const ID: DatasetId = DatasetId(7);
@@ -119,9 +119,9 @@ impl Dataset {
     ) -> BlockPtr {
         let owner = BlockOwner { dataset: ID, object, level: 0, index };
         let (class, kind) = (SegmentClass::Data, PtrKind::Data);
-        let raw = RawRecord::of(block);
+        let record = Blocks::One(block.clone());
         let (compression, history) = (Compression::Lz4, &mut self.history);
-        out.write_record(class, Some(owner), kind, raw, compression, history).await.unwrap()
+        out.write_record(class, Some(owner), kind, &record, compression, history).await.unwrap()
     }
 
     async fn apply(
