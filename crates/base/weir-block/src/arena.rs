@@ -142,7 +142,7 @@ impl Cell {
     }
 
     fn grow(free: &mut Vec<Self>) {
-        let chunk = new_chunk();
+        let chunk = map_cells();
         // SAFETY: cell 0 lies inside the chunk and is large enough for the counts (511 x 4 bytes).
         unsafe { std::ptr::write_bytes(chunk.as_ptr(), 0, BLOCK_BYTES) };
         // The cell with the lowest address is taken first, so that allocations use the cells of a
@@ -181,7 +181,7 @@ impl Cell {
 /// The chunk is no allocation of the global allocator: some allocators write to a new allocation,
 /// and the kernel gives no huge page to a chunk with a mapped small page.
 #[cfg(not(miri))]
-fn new_chunk() -> NonNull<u8> {
+fn map_cells() -> NonNull<u8> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
     let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
@@ -196,9 +196,9 @@ fn new_chunk() -> NonNull<u8> {
     };
     let before = mapped.as_ptr().align_offset(CHUNK_BYTES);
     // SAFETY: `before` is less than CHUNK_BYTES, so the chunk lies inside the mapping.
-    let chunk = unsafe { mapped.add(before) };
+    let cells = unsafe { mapped.add(before) };
     // SAFETY: the end of the chunk is inside the mapping, or at its end.
-    let after = unsafe { chunk.add(CHUNK_BYTES) };
+    let after = unsafe { cells.add(CHUNK_BYTES) };
     for (start, len) in [(mapped, before), (after, mapped_bytes - CHUNK_BYTES - before)] {
         if len > 0 {
             // SAFETY: this part of the fresh mapping has no other user.
@@ -209,20 +209,20 @@ fn new_chunk() -> NonNull<u8> {
     // Without huge pages, each access to a random cell needs a page walk. A kernel that has no huge
     // pages returns an error, which the arena can ignore.
     // SAFETY: the range is exactly the chunk, and the advice changes no content.
-    let advised = unsafe { madvise(chunk.as_ptr().cast(), CHUNK_BYTES, Advice::LinuxHugepage) };
+    let advised = unsafe { madvise(cells.as_ptr().cast(), CHUNK_BYTES, Advice::LinuxHugepage) };
     if let Err(error) = advised {
         tracing::trace!(%error, "no huge pages for the arena");
     }
-    chunk
+    cells
 }
 
 /// Allocates a chunk. Miri maps no memory.
 #[cfg(miri)]
-fn new_chunk() -> NonNull<u8> {
+fn map_cells() -> NonNull<u8> {
     let layout = Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES).expect("constant layout");
     // SAFETY: the layout has a non-zero size.
-    let chunk = unsafe { std::alloc::alloc_zeroed(layout) };
-    NonNull::new(chunk).unwrap_or_else(|| handle_alloc_error(layout))
+    let cells = unsafe { std::alloc::alloc_zeroed(layout) };
+    NonNull::new(cells).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
 /// Handle to a 4 KiB cell that its only holder may write.
@@ -394,7 +394,7 @@ fn end_of_streams() {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 fn stream(bytes: &[u8; BLOCK_BYTES], cell: NonNull<u8>) {
-    // SAFETY: a taken cell is BLOCK_BYTES long, and no other handle refers to it.
+    // SAFETY: a taken cell is BLOCK_BYTES long, and its only handle belongs to the caller.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), cell.as_ptr(), BLOCK_BYTES) }
 }
 

@@ -22,8 +22,8 @@ use weir_format::BlockPtr;
 /// RAM of a cache entry of one block in addition to its 4 KiB cell: key, value, index slot, ghost
 /// entries (measured). An entry of several blocks has less for each block.
 const BLOCK_OVERHEAD_BYTES: u64 = 64;
-/// Each shard of a cache, which has its own lock, holds at least half of this number of blocks: four
-/// of the largest records. A smaller shard could not hold a large record.
+/// Each shard of a large cache has its own lock and holds at least half of this number of blocks:
+/// four of the largest records. A smaller shard could not hold a large record.
 const SHARD_BLOCKS: u64 = 2048;
 /// Maximum number of shards: more than there are threads that use a pool.
 const SHARDS_MAX: u64 = 64;

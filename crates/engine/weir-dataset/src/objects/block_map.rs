@@ -58,8 +58,8 @@ impl BlockMap {
         new
     }
 
-    /// Inserts adjacent blocks from the number `first` on. Returns how many of these numbers the map
-    /// did not have.
+    /// Inserts adjacent blocks from the number `first` on. Returns how many of these numbers the
+    /// map did not have.
     pub(crate) fn insert_all(&mut self, first: u64, blocks: Vec<Block>) -> usize {
         let (mut at, mut new) = (first, 0);
         let mut blocks = blocks.into_iter();

@@ -78,8 +78,8 @@ impl DirtyTable {
         (!self.holes.is_empty() && self.holes.contains(first)).then_some(DirtyBlocks::Hole)
     }
 
-    /// True if the table has data for a block, and false if it makes the block a hole; `None` if the
-    /// table has no change of it.
+    /// True if the table has data for a block, and false if it makes the block a hole; `None` if
+    /// the table has no change of it.
     pub(crate) fn becomes_data(&self, block: u64) -> Option<bool> {
         if self.is_data(block) {
             return Some(true);

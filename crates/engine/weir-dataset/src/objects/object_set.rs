@@ -336,8 +336,8 @@ impl ObjectSet {
         })
     }
 
-    /// True if a record with an uncommitted change has data, and false if it is a hole; `None` if the
-    /// record has no change. `first`: number of the first block of the record.
+    /// True if a record with an uncommitted change has data, and false if it is a hole; `None` if
+    /// the record has no change. `first`: number of the first block of the record.
     pub(crate) fn becomes_data(&self, object: ObjectId, record: u64, first: u64) -> Option<bool> {
         self.newest(object, |object| {
             let stored = || object.references.contains_key(&record).then_some(true);
