@@ -280,8 +280,8 @@ fn tree_of_three_levels_matches_a_model() {
     assert_eq!(model.blocks.len(), blocks);
 }
 
-/// `rm -r` removes entries in the order of a listing. The first block of a node is then empty before
-/// its neighbour is small enough to be merged with it.
+/// `rm -r` removes entries in the order of a listing. The first block of a node is then empty
+/// before its neighbour is small enough to be merged with it.
 #[test]
 fn entries_can_be_removed_in_the_order_of_their_keys() {
     let orders: [fn(&mut Vec<EntryKey>); 4] = [
