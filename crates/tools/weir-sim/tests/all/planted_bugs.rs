@@ -198,6 +198,8 @@ fn import_that_gives_up_unreadable_parts_is_noticed() {
 fn remap_table_without_runs_into_unread_segments_is_noticed() {
     // The bug shows only if the cleaner moves blocks of a segment that also has blocks in a segment
     // whose entry is unreadable. One seed in several hundred has such a move.
+    // Seeds 517 and 894 report wrong live bytes without the bug, too, as seed 49 did before. Until
+    // that fault is mended, this test shows only that wrong counters are noticed.
     let effort = Effort { steps_per_million: 10_000, ..OWN };
     is_noticed_soon(PlantedBug::RunsIntoUnreadDropped, &[517], 1000, effort);
 }
