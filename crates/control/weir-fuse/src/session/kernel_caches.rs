@@ -16,8 +16,8 @@ use std::sync::mpsc as blocking;
 use std::time::Instant;
 
 use futures_util::future::select;
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use weir_base::LogLimiter;
 use weir_fs::Changed;
 
 use crate::limits::{CHANGES_MAX, KERNEL_ANSWER_LIMIT};
@@ -51,8 +51,8 @@ pub struct KernelCaches {
     places: Arc<Semaphore>,
     /// True after the end of the mount.
     ended: watch::Receiver<bool>,
-    /// Time of the last line in the log about a kernel that does not answer.
-    logged: Arc<Mutex<Option<Instant>>>,
+    /// Limits the lines in the log about a kernel that does not answer.
+    log: Arc<LogLimiter<()>>,
 }
 
 /// Ends the queue of a mount when it is dropped.
@@ -82,8 +82,8 @@ impl KernelCaches {
         let (ending, ended) = watch::channel(false);
         let places = Arc::new(Semaphore::new(CHANGES_MAX));
         let end = EndOfCaches { queue: queue.clone(), places: Arc::clone(&places), ended: ending };
-        let logged = Arc::default();
-        (Self { name: name.into(), other_changes, queue, places, ended, logged }, end, messages)
+        let log = Arc::new(LogLimiter::new(LOG_INTERVAL));
+        (Self { name: name.into(), other_changes, queue, places, ended, log }, end, messages)
     }
 
     /// Drops the names, attributes and data of a change from the caches of the kernel. The caller
@@ -135,10 +135,9 @@ impl KernelCaches {
     }
 
     fn log_no_answer(&self) {
-        let mut logged = self.logged.lock();
-        if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
-            *logged = Some(Instant::now());
+        if let Some(more) = self.log.pass(()) {
             tracing::warn!(
+                more,
                 mount = %self.name,
                 limit_s = KERNEL_ANSWER_LIMIT.as_secs(),
                 "the kernel still caches what another protocol changed; programs on the mount may \

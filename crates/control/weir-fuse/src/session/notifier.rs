@@ -15,10 +15,9 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
 
 use fuser::{INodeNo, Notifier};
-use weir_base::ObjectId;
+use weir_base::{LogLimiter, ObjectId};
 use weir_fs::{Changed, ChangedInode};
 
 use crate::operations::served::LOG_INTERVAL;
@@ -58,34 +57,29 @@ fn kernel_range(data: &Range<u64>) -> (i64, i64) {
 
 /// Runs the notifier until the end of the mount.
 pub(super) fn run(kernel: &impl Kernel, queue: &Receiver<Message>) {
-    let mut log = Log::default();
+    let log = LogLimiter::new(LOG_INTERVAL);
     while let Ok(Message::Changed(Order { changed, done, .. })) = queue.recv() {
-        drop_changed(kernel, &changed, &mut log);
+        drop_changed(kernel, &changed, &log);
         // Ignore a failure: the caller has stopped to wait.
         done.send(()).ok();
     }
 }
 
-fn drop_changed(kernel: &impl Kernel, changed: &Changed, log: &mut Log) {
+fn drop_changed(kernel: &impl Kernel, changed: &Changed, log: &LogLimiter<()>) {
     for (directory, name) in &changed.names {
-        log.result(kernel.drop_name(*directory, name));
+        log_failure(log, kernel.drop_name(*directory, name));
     }
     for ChangedInode { number, data } in &changed.inodes {
-        log.result(kernel.drop_inode(*number, data.as_ref()));
+        log_failure(log, kernel.drop_inode(*number, data.as_ref()));
     }
 }
 
-/// Logs failed notifications, one in [`LOG_INTERVAL`].
-#[derive(Default)]
-struct Log(Option<Instant>);
-
-impl Log {
-    fn result(&mut self, sent: io::Result<()>) {
-        let Err(error) = sent else { return };
-        if self.0.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
-            self.0 = Some(Instant::now());
-            tracing::warn!(%error, "the kernel refused to drop cached files of a mount");
-        }
+/// Logs a failed notification, at a limited rate.
+fn log_failure(log: &LogLimiter<()>, sent: io::Result<()>) {
+    if let Err(error) = sent
+        && let Some(more) = log.pass(())
+    {
+        tracing::warn!(%error, more, "the kernel refused to drop cached files of a mount");
     }
 }
 

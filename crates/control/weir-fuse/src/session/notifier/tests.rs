@@ -3,7 +3,7 @@
 //! Invariant: the test controls the kernel, so no test needs a mount.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
