@@ -144,12 +144,16 @@ async fn mount(
         Err(Refusal::Access) => Err(v3::Mountstat3::Acces),
         Err(Refusal::Waits) => Err(v3::Mountstat3::Serverfault),
     };
-    let names: Vec<ClientName> = share.rules.names().cloned().collect();
-    if check().is_err() && !names.is_empty() {
-        // The client may have a new address since the last lookup.
-        shares.names.refresh(&names).await;
+    let mut checked = check();
+    if checked.is_err() {
+        let names: Vec<ClientName> = share.rules.names().cloned().collect();
+        if !names.is_empty() {
+            // The client may have a new address since the last lookup.
+            shares.names.refresh(&names).await;
+            checked = check();
+        }
     }
-    check().inspect_err(|status| {
+    checked.inspect_err(|status| {
         if *status == v3::Mountstat3::Acces {
             share.statistics.incidents.add(caller.address.ip(), Incident::Refused);
         }

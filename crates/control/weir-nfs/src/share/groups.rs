@@ -273,10 +273,9 @@ impl Table {
     }
 }
 
-/// Starts a thread. Returns false if the system has no thread left.
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
-    thread.is_ok()
+/// Starts a helper thread of lookups. Returns false if the system has no thread left.
+pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).is_ok()
 }
 
 #[cfg(test)]

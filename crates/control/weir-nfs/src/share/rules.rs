@@ -10,6 +10,7 @@
 //!
 //! Invariant: a client that no rule names may do nothing.
 
+use std::cell::LazyCell;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -346,11 +347,13 @@ impl Rules {
         let address = address.to_canonical();
         let mut found: Option<(Precision, &Rule)> = None;
         let (mut unknown, mut perhaps) = (None, false);
+        // Most shares have no names, and each call of a client is decided here.
+        let now = LazyCell::new(Instant::now);
         for Entry { rule, slot } in &self.0 {
             let precision = match (rule.clients.name(), slot) {
                 (None, _) => rule.clients.precision(address),
                 (Some(_), None) => None,
-                (Some(name), Some(slot)) => match slot.has(address, Instant::now()) {
+                (Some(name), Some(slot)) => match slot.has(address, *now) {
                     Member::Yes => Some(name.precision()),
                     Member::No => None,
                     Member::Unknown => {

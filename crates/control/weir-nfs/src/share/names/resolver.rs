@@ -25,6 +25,7 @@ use crate::limits::{
     NAME_REFRESH, NAME_RETRY, NAME_RETRY_FIRST, NAME_WAITS_MAX, NAMES_MAX, PROBLEM_CHARS_MAX,
 };
 use crate::share::clients::ClientName;
+use crate::share::groups::start;
 
 /// State of a name, for administrators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -419,11 +420,6 @@ fn distinct(addresses: &[IpAddr]) -> Vec<IpAddr> {
     all.dedup();
     all.shrink_to_fit();
     all
-}
-
-/// Starts a thread. Returns false if the system has no thread left.
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work).is_ok()
 }
 
 #[cfg(test)]
