@@ -14,8 +14,10 @@ use crate::packages;
 /// Arguments with which cargo builds only the simulator.
 const BUILD: &str = "build --profile ci --package weir-sim";
 
-/// Arguments with which cargo builds the examples of the simulator.
-pub(crate) const BUILD_EXAMPLES: &str = "build --profile ci --package weir-sim --examples";
+/// Builds the examples of the simulator, which run ranges of seeds.
+pub(crate) fn build_examples() -> Result<()> {
+    command::cargo(&["build", "--profile", "ci", "--package", "weir-sim", "--examples"])
+}
 
 /// Scenarios of the simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -63,7 +65,7 @@ pub(crate) struct Args {
 /// Runs `cargo xtask sim`.
 pub(crate) fn main(args: &Args) -> Result<()> {
     if let Some(example) = args.scenarios.example() {
-        command::cargo(&BUILD_EXAMPLES.split_whitespace().collect::<Vec<_>>())?;
+        build_examples()?;
         let (first, count) = args.seed.map_or((1, args.seeds), |seed| (seed, 1));
         let program = command::target().join("ci/examples").join(example);
         return command::run(Command::new(program).args([first, count].map(|of| of.to_string())));

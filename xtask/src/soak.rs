@@ -131,9 +131,7 @@ impl Programs {
             Kind::Recoveries => {
                 command::cargo(&["build", "--profile", "ci", "--package", "weir-sim"])?;
             }
-            Kind::Seeds => {
-                command::cargo(&sim::BUILD_EXAMPLES.split_whitespace().collect::<Vec<_>>())?;
-            }
+            Kind::Seeds => sim::build_examples()?,
             Kind::Load => command::cargo(&["build", "--profile", "ci", "--package", "weir"])?,
             Kind::Fuzz => fuzz::build()?,
             Kind::Tests => e2e::build()?,
