@@ -154,7 +154,8 @@ pub(super) fn is_host(name: &str) -> bool {
             None => label.bytes().all(|byte| byte.is_ascii_digit()),
         }
     };
-    let is_option = ["ro", "rw", "secure", "insecure"].contains(&name);
+    let options = ["ro", "rw", "secure", "insecure"];
+    let is_option = options.iter().any(|option| name.eq_ignore_ascii_case(option));
     name.len() <= HOST_BYTES_MAX
         && name.split('.').all(is_label)
         && !name.rsplit('.').next().is_none_or(is_number)
@@ -222,6 +223,8 @@ mod tests {
             "rw",
             "secure",
             "insecure",
+            "rO",
+            "Secure",
             "10.0.0.0/33",
             "a/8",
             &long_label,

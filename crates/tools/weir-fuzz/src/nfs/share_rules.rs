@@ -135,7 +135,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         "[fd00::]/8:ro,all_squash,anonuid=5,anongid=6\n[fd00::7]\n[::]/0:secure",
         "0.0.0.0/0:ro\n*:rw\n128.0.0.0/1\n0.0.0.0/32\n255.255.255.255:root_squash",
         "host.example.org:rw\n@admins:no_root_squash\n10.0.0.0/8:ro\nHOST.example.org\nlocalhost",
-        "*.example.org\n10.1\n0x7f\n@\n@-a\na_b\nfd00::1:rw\nro\na..b\n-a:rw",
+        "*.example.org\n10.1\n0x7f\n@\n@-a\na_b\nfd00::1:rw\nro\nRw\na..b\n-a:rw",
         "*:ro,rw\n*:\n10.0.0.1/8\n[fd00::1:rw\n10.0.0.0/8\n10.0.0.0/8:ro\n*:anonuid=x",
     ]
     .map(|rules| rules.as_bytes().to_vec())
