@@ -5,8 +5,8 @@
 //! project's own requirements.
 //!
 //! Invariants:
-//! - each contender has its data on one ext4 filesystem, and is measured in turn with the others,
-//!   so that a noisy minute affects all contenders;
+//! - each contender has its data on one ext4 filesystem (tests: in memory), and is measured in turn
+//!   with the others, so that a noisy minute affects all contenders;
 //! - every sample is kept in `files.json` in the folder of the run; the tables show medians;
 //! - a run has a deadline; the tables show measurements after the deadline as not measured;
 //! - the servers, mounts and loop devices end with this process, however this process ends.
@@ -76,10 +76,10 @@ pub(crate) struct Args {
     /// In the NFS part, Weir stores one copy of each block, as Ganesha; default: a mirror.
     #[arg(long)]
     single_copy: bool,
-    /// Do not call sync(2) and do not drop the caches of the kernel, which would disturb other
-    /// programs; leaves out the rows of cold files.
+    /// For tests on a busy machine: store the data in memory, do not call sync(2), and do not drop
+    /// the caches of the kernel. Omits the rows of cold files.
     #[arg(long)]
-    shared_machine: bool,
+    in_memory: bool,
     #[command(flatten)]
     place: Place,
     /// True if this process has its own mount namespace.
@@ -92,7 +92,7 @@ struct Pace {
     rounds: usize,
     counts: Counts,
     deadline: Duration,
-    is_machine_shared: bool,
+    is_in_memory: bool,
 }
 
 impl Args {
@@ -134,7 +134,7 @@ impl Pace {
         };
         let rounds = args.rounds.unwrap_or(rounds);
         let deadline = Duration::from_mins(minutes);
-        Self { rounds, counts, deadline, is_machine_shared: args.shared_machine }
+        Self { rounds, counts, deadline, is_in_memory: args.in_memory }
     }
 }
 
@@ -160,11 +160,15 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     };
     let data = dir.join("nfs-data");
     place::empty(&data)?;
-    let base = Base::new(&data)?;
+    let base = base(&data, args.in_memory)?;
     let done = nfs::main(&args.place, base.path(), &args.place.program()?, &pace);
     drop(base);
     fs::remove_dir_all(&data)?;
     done
+}
+
+fn base(folder: &Path, is_in_memory: bool) -> Result<Base> {
+    if is_in_memory { Base::in_memory(folder) } else { Base::new(folder) }
 }
 
 /// Runs the benchmark of mounted filesystems. Returns true if the options select none of it.
@@ -215,7 +219,7 @@ fn measure(
     results: &mut Results,
 ) -> Result<()> {
     let start = Instant::now();
-    let base = Base::new(data)?;
+    let base = base(data, pace.is_in_memory)?;
     let mut running = Vec::new();
     for kind in kinds {
         if !kind.is_installed() {
@@ -223,7 +227,7 @@ fn measure(
             continue;
         }
         eprintln!("bench: starting {}", kind.name());
-        let mut contender = Contender::start(*kind, base.path(), weir, pace.is_machine_shared)?;
+        let mut contender = Contender::start(*kind, base.path(), weir, pace.is_in_memory)?;
         let stored = stored_bytes(&mut contender, pace.counts.files)?;
         results.stored_bytes.push((kind.name(), stored));
         touch_memory(&contender, pace.counts.large_mib)?;

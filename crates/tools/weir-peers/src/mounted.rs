@@ -69,17 +69,17 @@ impl Drop for Mounted {
     }
 }
 
-/// Directory on ext4 for the data of all contenders.
+/// Directory for the data of all contenders, on ext4 or in memory.
 pub(crate) enum Base {
     Directory(PathBuf),
-    /// A new ext4 filesystem on a loop device.
-    Loop(Mounted),
+    /// A new filesystem: ext4 on a loop device, or tmpfs.
+    New(Mounted),
 }
 
 impl Base {
     /// Uses the folder itself if it is on ext4; otherwise creates an ext4 filesystem in a file.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
-        if rustix::fs::statfs(folder)?.f_type == EXT4_SUPER_MAGIC {
+        if is_ext4(folder)? {
             return Ok(Self::Directory(folder.to_owned()));
         }
         let image = folder.join("ext4.img");
@@ -87,15 +87,27 @@ impl Base {
         command::output(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(&image))?;
         let mounted = Mounted::at(folder.join("ext4"))?;
         command::output(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&mounted.0))?;
-        Ok(Self::Loop(mounted))
+        Ok(Self::New(mounted))
+    }
+
+    /// Mounts a tmpfs (tmpfs(5)) in the folder.
+    pub(crate) fn in_memory(folder: &Path) -> Result<Self> {
+        let mounted = Mounted::at(folder.join("memory"))?;
+        command::output(Command::new("mount").args(["-t", "tmpfs", "memory"]).arg(&mounted.0))?;
+        Ok(Self::New(mounted))
     }
 
     pub(crate) fn path(&self) -> &Path {
         match self {
             Self::Directory(path) => path,
-            Self::Loop(mounted) => mounted.path(),
+            Self::New(mounted) => mounted.path(),
         }
     }
+}
+
+/// True for a folder on ext4.
+pub(crate) fn is_ext4(folder: &Path) -> Result<bool> {
+    Ok(rustix::fs::statfs(folder)?.f_type == EXT4_SUPER_MAGIC)
 }
 
 /// Caches of the kernel.

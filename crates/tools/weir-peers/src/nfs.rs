@@ -30,8 +30,8 @@ use weir::Weir;
 use weir_command::command;
 
 use crate::document::facts_table;
-use crate::machine;
 use crate::place::{self, Place};
+use crate::{machine, mounted};
 
 /// Memory of the Weir server: more than the data of the rows.
 const MEMORY_BYTES: u64 = 4 << 30;
@@ -129,7 +129,10 @@ fn start_ganesha(dir: &Path) -> Result<Ganesha> {
     for export in &exports {
         fs::create_dir_all(&export.directory)?;
     }
-    // New directories inherit the flag (chattr(1)).
-    command::output(Command::new("chattr").arg("+D").arg(&exports[0].directory))?;
+    // The data of tests is in memory, where no change is durable.
+    if mounted::is_ext4(dir)? {
+        // New directories inherit the flag (chattr(1)).
+        command::output(Command::new("chattr").arg("+D").arg(&exports[0].directory))?;
+    }
     Ganesha::start(dir, &exports)
 }

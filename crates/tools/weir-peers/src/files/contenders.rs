@@ -3,7 +3,7 @@
 //!
 //! `visits` measures them.
 //!
-//! Invariant: all contenders have their data on the same ext4 filesystem.
+//! Invariant: all contenders have their data on the same filesystem: ext4, or tmpfs in tests.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -70,8 +70,9 @@ pub(super) struct Contender {
     kind: Kind,
     root: PathBuf,
     server: Server,
-    /// True if the benchmark may not call sync(2) or drop the caches of the kernel.
-    is_machine_shared: bool,
+    /// True if the data is in memory; the benchmark does not call sync(2) or drop the caches of the
+    /// kernel.
+    is_in_memory: bool,
 }
 
 impl Contender {
@@ -80,7 +81,7 @@ impl Contender {
         kind: Kind,
         base: &Path,
         weir: Option<&Path>,
-        is_machine_shared: bool,
+        is_in_memory: bool,
     ) -> Result<Self> {
         let dir = base.join(kind.name());
         fs::create_dir_all(&dir)?;
@@ -99,7 +100,7 @@ impl Contender {
                 (server.root().to_owned(), Server::Weir(server))
             }
         };
-        Ok(Self { kind, root, server, is_machine_shared })
+        Ok(Self { kind, root, server, is_in_memory })
     }
 
     pub(super) fn kind(&self) -> Kind {
@@ -129,7 +130,7 @@ impl Contender {
     pub(super) fn settle(&self) -> Result<()> {
         // sync(2) does not reach a FUSE server.
         File::open(&self.root)?.sync_all()?;
-        if !self.is_machine_shared {
+        if !self.is_in_memory {
             rustix::fs::sync();
         }
         self.process().map_or(Ok(()), |process| process.wait_until_idle(SETTLE_MAX))
@@ -137,7 +138,7 @@ impl Contender {
 
     /// Drops caches of the kernel. False if the kernel still has them.
     pub(super) fn drop_caches(&self, which: KernelCache) -> bool {
-        !self.is_machine_shared && mounted::drop_caches(which)
+        !self.is_in_memory && mounted::drop_caches(which)
     }
 
     /// Empties the caches of the server and of the kernel. False if the kernel keeps its caches.
