@@ -194,7 +194,6 @@ fn mounts(args: &Args) -> Result<bool> {
         }
     }
     let mut results = Results {
-        machine: machine::facts(&data, weir.as_deref(), machine::packages(&PACKAGES))?,
         quick: args.quick,
         small_files: pace.counts.files,
         large_mib: pace.counts.large_mib,
@@ -220,6 +219,7 @@ fn measure(
 ) -> Result<()> {
     let start = Instant::now();
     let base = base(data, pace.is_in_memory)?;
+    results.machine = machine::facts(base.path(), weir, machine::packages(&PACKAGES))?;
     let mut running = Vec::new();
     for kind in kinds {
         if !kind.is_installed() {
