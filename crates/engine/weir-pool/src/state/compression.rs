@@ -216,11 +216,11 @@ mod tests {
 
     fn noise() -> Blocks {
         let mut state = 1_u64;
-        let mut next = |_| {
+        let next = |_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         };
-        Blocks::from(vec![Block::copy_of(&std::array::from_fn(&mut next)); 1])
+        Blocks::One(Block::copy_of(&std::array::from_fn(next)))
     }
 
     #[test]
