@@ -91,8 +91,10 @@ impl Clients {
         if text.contains(['*', '?']) {
             return Err(NoClients::Wildcard);
         }
-        let host = || Self::Name(ClientName::Host(text.to_ascii_lowercase().into()));
-        is_host(text).then(host).ok_or(NoClients::Other)
+        // Names have no case. The saved rule has this text.
+        let name = text.to_ascii_lowercase();
+        let host = || Self::Name(ClientName::Host(name.as_str().into()));
+        is_host(&name).then(host).ok_or(NoClients::Other)
     }
 
     /// The name that the server must resolve.
@@ -154,8 +156,7 @@ pub(super) fn is_host(name: &str) -> bool {
             None => label.bytes().all(|byte| byte.is_ascii_digit()),
         }
     };
-    let options = ["ro", "rw", "secure", "insecure"];
-    let is_option = options.iter().any(|option| name.eq_ignore_ascii_case(option));
+    let is_option = ["ro", "rw", "secure", "insecure"].contains(&name);
     name.len() <= HOST_BYTES_MAX
         && name.split('.').all(is_label)
         && !name.rsplit('.').next().is_none_or(is_number)
