@@ -15,14 +15,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use weir_base::{LINES_INTERVAL, LogLimiter};
 
 use crate::limits::{
-    GROUPS_MAX, GROUPS_OF_USER_MAX, GROUPS_USERS_MAX, LOOKUP_THREADS_MAX, LOOKUP_WAIT,
-    LOOKUPS_FAILED_KEPT, LOOKUPS_KEPT, LOOKUPS_MAX,
+    GROUPS_MAX, GROUPS_OF_USER_MAX, GROUPS_USERS_MAX, LOOKUP_WAIT, LOOKUPS_FAILED_KEPT,
+    LOOKUPS_KEPT, LOOKUPS_MAX,
 };
+use crate::share::lookup_threads::{LookupThreads, start};
 
 /// Log rate limiter for failed lookups.
 static FAILURES: LogLimiter<()> = LogLimiter::new(LINES_INTERVAL);
@@ -41,8 +42,7 @@ struct Shared {
     find: Box<FindGroups>,
     wait: Duration,
     table: Mutex<Table>,
-    /// Wakes a helper thread.
-    queued: Condvar,
+    threads: LookupThreads<u32>,
     /// Wakes the thread that ends the wait of calls.
     begun: Condvar,
     failures: AtomicU64,
@@ -56,9 +56,6 @@ struct Table {
     /// Number of groups of all users.
     groups: usize,
     lookups: HashMap<u32, Lookup>,
-    queue: VecDeque<u32>,
-    threads: usize,
-    idle_threads: usize,
     has_clock: bool,
     is_closed: bool,
 }
@@ -105,7 +102,7 @@ impl Groups {
             find,
             wait,
             table: Mutex::default(),
-            queued: Condvar::new(),
+            threads: LookupThreads::default(),
             begun: Condvar::new(),
             failures: AtomicU64::new(0),
         }))
@@ -152,7 +149,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         self.0.table.lock().is_closed = true;
-        self.0.queued.notify_all();
+        self.0.threads.close();
         self.0.begun.notify_all();
     }
 }
@@ -163,52 +160,39 @@ impl Shared {
         if table.lookups.len() >= LOOKUPS_MAX {
             return false;
         }
-        if table.idle_threads <= table.queue.len() && table.threads < LOOKUP_THREADS_MAX {
-            let shared = Arc::clone(self);
-            if start("nfs-groups", move || shared.look_up()) {
-                table.threads += 1;
-            }
-        }
+        let shared = Arc::clone(self);
+        let main = move || shared.threads.run(|uid| shared.look_up(uid));
+        let has_thread = self.threads.prepare("nfs-groups", main);
         if !table.has_clock {
             let shared = Arc::clone(self);
             table.has_clock = start("nfs-groups-wait", move || shared.end_waits());
         }
-        if table.threads == 0 || !table.has_clock {
+        if !has_thread || !table.has_clock {
             return false;
         }
         let deadline = Some(Instant::now() + self.wait);
         table.lookups.insert(uid, Lookup { deadline, done: Arc::default() });
-        table.queue.push_back(uid);
-        self.queued.notify_one();
+        self.threads.push(uid);
         self.begun.notify_one();
         true
     }
 
-    /// Runs lookups, on a helper thread.
-    fn look_up(&self) {
-        let mut table = self.table.lock();
-        while !table.is_closed {
-            let Some(uid) = table.queue.pop_front() else {
-                table.idle_threads += 1;
-                self.queued.wait(&mut table);
-                table.idle_threads -= 1;
-                continue;
-            };
-            let found = MutexGuard::unlocked(&mut table, || (self.find)(uid));
-            let found = match found {
-                Ok(mut groups) => {
-                    groups.truncate(GROUPS_OF_USER_MAX);
-                    Some(groups.into())
-                }
-                Err(error) => {
-                    self.count_failure(uid, &error.to_string());
-                    None
-                }
-            };
-            table.remember(uid, found, Instant::now());
-            if let Some(lookup) = table.lookups.remove(&uid) {
-                lookup.done.notify_waiters();
+    /// Looks up the groups of a user, on a helper thread.
+    fn look_up(&self, uid: u32) {
+        let found = match (self.find)(uid) {
+            Ok(mut groups) => {
+                groups.truncate(GROUPS_OF_USER_MAX);
+                Some(groups.into())
             }
+            Err(error) => {
+                self.count_failure(uid, &error.to_string());
+                None
+            }
+        };
+        let mut table = self.table.lock();
+        table.remember(uid, found, Instant::now());
+        if let Some(lookup) = table.lookups.remove(&uid) {
+            lookup.done.notify_waiters();
         }
     }
 
@@ -271,11 +255,6 @@ impl Table {
             self.ends.retain(|(other, _)| *other != uid);
         }
     }
-}
-
-/// Starts a helper thread of lookups. Returns false if the system has no thread left.
-pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work).is_ok()
 }
 
 #[cfg(test)]

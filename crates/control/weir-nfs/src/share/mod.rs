@@ -4,6 +4,7 @@ mod clients;
 mod groups;
 mod identity;
 mod incidents;
+mod lookup_threads;
 mod names;
 mod rules;
 mod statistics;

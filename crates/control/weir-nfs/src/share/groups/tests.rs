@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::task::{Context, Waker};
 
 use super::*;
+use crate::limits::LOOKUP_THREADS_MAX;
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -97,7 +98,7 @@ fn lookups_have_a_limit() {
     assert!(waiting.iter_mut().all(|call| is_waiting(call.as_mut())));
     assert!(block_on(groups.of(1 << 20)).is_none(), "one more is not queued");
     assert_eq!(groups.failures(), 1);
-    assert!(groups.0.table.lock().threads <= LOOKUP_THREADS_MAX);
+    assert!(groups.0.threads.threads() <= LOOKUP_THREADS_MAX);
     for _ in &waiting {
         results.send(vec![5]).unwrap();
     }

@@ -15,17 +15,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::lookup::{FindHosts, FoundHost, hosts_of};
 use super::slot::{NameWaits, Slot};
 use crate::limits::{
-    ADDRESSES_MAX, ADDRESSES_OF_HOST_MAX, ANSWERS_KEPT, HOSTS_OF_NAME_MAX, LOOKUP_THREADS_MAX,
-    NAME_REFRESH, NAME_RETRY, NAME_RETRY_FIRST, NAME_WAITS_MAX, NAMES_MAX, PROBLEM_CHARS_MAX,
+    ADDRESSES_MAX, ADDRESSES_OF_HOST_MAX, ANSWERS_KEPT, HOSTS_OF_NAME_MAX, NAME_REFRESH,
+    NAME_RETRY, NAME_RETRY_FIRST, NAME_WAITS_MAX, NAMES_MAX, PROBLEM_CHARS_MAX,
 };
 use crate::share::clients::ClientName;
-use crate::share::groups::start;
+use crate::share::lookup_threads::{LookupThreads, start};
 
 /// State of a name, for administrators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,7 @@ struct Shared {
     find: Box<FindHosts>,
     waits: NameWaits,
     table: Mutex<Table>,
-    /// Wakes a helper thread.
-    queued: Condvar,
+    threads: LookupThreads<ClientName>,
     /// Wakes the thread that begins lookups.
     due: Condvar,
     /// Wakes calls: a lookup, or the wait of a call, has ended.
@@ -59,13 +58,10 @@ struct Table {
     names: HashMap<ClientName, Entry>,
     /// Names without a lookup, with the time of the next lookup.
     due: BTreeSet<(Instant, ClientName)>,
-    queue: VecDeque<ClientName>,
     /// Ends of the waits of calls, in ascending order.
     wait_ends: VecDeque<Instant>,
     /// Number of addresses of all hosts.
     addresses: usize,
-    threads: usize,
-    idle_threads: usize,
     has_clock: bool,
     is_closed: bool,
 }
@@ -108,7 +104,7 @@ impl Names {
             find,
             waits,
             table: Mutex::default(),
-            queued: Condvar::new(),
+            threads: LookupThreads::default(),
             due: Condvar::new(),
             ended: Notify::new(),
         }))
@@ -204,7 +200,7 @@ impl Names {
 impl Drop for Names {
     fn drop(&mut self) {
         self.0.table.lock().is_closed = true;
-        self.0.queued.notify_all();
+        self.0.threads.close();
         self.0.due.notify_all();
     }
 }
@@ -224,8 +220,12 @@ impl Shared {
         let mut table = self.table.lock();
         while !table.is_closed {
             let now = Instant::now();
-            for _ in 0..table.begin_due(now) {
-                self.start_lookup(&mut table);
+            for name in table.begin_due(now) {
+                let shared = Arc::clone(self);
+                let main = move || shared.threads.run(|name| shared.look_up(name));
+                // Without a thread, the name waits for the next one.
+                self.threads.prepare("nfs-names", main);
+                self.threads.push(name);
             }
             let ends = table.wait_ends.partition_point(|end| *end <= now);
             if ends > 0 {
@@ -240,51 +240,31 @@ impl Shared {
         }
     }
 
-    /// Wakes a helper thread for a queued name, or starts one.
-    fn start_lookup(self: &Arc<Self>, table: &mut Table) {
-        if table.idle_threads < table.queue.len() && table.threads < LOOKUP_THREADS_MAX {
-            let shared = Arc::clone(self);
-            if start("nfs-names", move || shared.look_up()) {
-                table.threads += 1;
-            }
-        }
-        self.queued.notify_one();
-    }
-
-    /// Runs lookups, on a helper thread.
-    fn look_up(&self) {
-        let mut table = self.table.lock();
-        while !table.is_closed {
-            let Some(name) = table.queue.pop_front() else {
-                table.idle_threads += 1;
-                self.queued.wait(&mut table);
-                table.idle_threads -= 1;
-                continue;
-            };
-            let found = MutexGuard::unlocked(&mut table, || (self.find)(&name));
-            table.complete(name, found, Instant::now());
-            self.due.notify_one();
-            self.ended.notify_waiters();
-        }
+    /// Looks up a name, on a helper thread.
+    fn look_up(&self, name: ClientName) {
+        let found = (self.find)(&name);
+        self.table.lock().complete(name, found, Instant::now());
+        self.due.notify_one();
+        self.ended.notify_waiters();
     }
 }
 
 impl Table {
-    /// Queues the names whose lookup is due, and removes the names that no rule uses. Returns the
-    /// number of queued names.
-    fn begin_due(&mut self, now: Instant) -> usize {
-        let before = self.queue.len();
+    /// Returns the names whose lookup is due and begins now, and removes the names that no rule
+    /// uses.
+    fn begin_due(&mut self, now: Instant) -> Vec<ClientName> {
+        let mut begun = Vec::new();
         while self.due.first().is_some_and(|(due, _)| *due <= now) {
             let Some((_, name)) = self.due.pop_first() else { break };
             match self.names.get_mut(&name) {
                 Some(entry) if entry.is_used() => {
                     entry.due = None;
-                    self.queue.push_back(name);
+                    begun.push(name);
                 }
                 _ => self.remove(&name),
             }
         }
-        self.queue.len() - before
+        begun
     }
 
     fn remove(&mut self, name: &ClientName) {
