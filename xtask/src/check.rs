@@ -63,7 +63,7 @@ fn stages(packages: Option<&BTreeSet<String>>) -> Vec<Stage> {
         stages.push(test::fmt_fuzz());
     }
     if packages::TASKS.into_iter().any(has) {
-        stages.push(test::unit_xtask());
+        stages.extend([test::programs(), test::unit_xtask()]);
     }
     if has("weir") {
         stages.push(test::shipped());
@@ -92,7 +92,8 @@ mod tests {
     fn only_stages_affected_by_a_change_run() {
         assert_eq!(names(Some(&[])), ["fmt", "tidy", "subjects"]);
         for task in packages::TASKS {
-            assert_eq!(names(Some(&[task])), ["fmt", "tidy", "subjects", "clippy", "unit-xtask"]);
+            let stages = ["fmt", "tidy", "subjects", "clippy", "programs", "unit-xtask"];
+            assert_eq!(names(Some(&[task])), stages);
         }
         let both = ["fmt", "tidy", "subjects", "clippy", "shipped", "unit-weir", "unit"];
         assert_eq!(names(Some(&["weir", "weir-pool"])), both);

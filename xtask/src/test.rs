@@ -55,7 +55,14 @@ pub(crate) fn unit(chosen: Option<BTreeSet<String>>) -> Stage {
     Stage { name: "unit", step: Step::Tests(suite) }
 }
 
-/// Returns the stage with the unit tests of [`packages::TASKS`].
+/// Returns the stage that builds the programs that tests of [`unit_xtask`] start. The stage e2e
+/// uses the same build.
+pub(crate) fn programs() -> Stage {
+    Stage { name: "programs", step: Step::Task(e2e::build) }
+}
+
+/// Returns the stage with the unit tests of [`packages::TASKS`]. It follows [`programs`]: without
+/// Weir, the tests of weir-peers measure only other servers.
 pub(crate) fn unit_xtask() -> Stage {
     let names = packages::TASKS.join(" --package ");
     let arguments = format!("--profile ci --package {names}");
@@ -78,6 +85,7 @@ pub(crate) fn main() -> Result<()> {
         Stage { name: stage::SETUP, step: Step::Task(setup::wait_for_stages) },
         Stage { name: "book", step: Step::Task(book::main) },
         unit(None),
+        programs(),
         unit_xtask(),
         Stage { name: "sim", step: Step::Task(sim::short) },
         e2e::examples(),

@@ -96,13 +96,41 @@ struct Pace {
 }
 
 impl Args {
-    /// Length of the NFS part; `None` if it is not selected, or Ganesha is not installed.
-    fn nfs(&self) -> Option<nfs::Pace> {
+    /// Returns the selected servers of the mounts; none if no row of the mounts is selected.
+    fn kinds(&self) -> Vec<Kind> {
+        if self.visits().is_empty() {
+            return Vec::new();
+        }
+        let wanted =
+            |kind: &Kind| self.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
+        Kind::ALL.into_iter().filter(wanted).collect()
+    }
+
+    /// Returns the selected measurements of the mounts.
+    fn visits(&self) -> Vec<Visit> {
+        let chosen =
+            |visit: &Visit| self.only.as_ref().is_none_or(|only| only.is_match(&visit.name()));
+        Visit::all().into_iter().filter(chosen).collect()
+    }
+
+    /// Returns true if a selected measurement needs Weir.
+    fn measures_weir(&self) -> bool {
+        let has_nfs = !self.groups().is_empty() && nfs::ganesha::is_installed();
+        has_nfs || self.kinds().contains(&Kind::Weir)
+    }
+
+    /// Returns the selected groups of rows of the NFS part.
+    fn groups(&self) -> Vec<Group> {
         let chosen = |group: &Group| {
             let name = format!("nfs-{}", group.name());
             self.only.as_ref().is_none_or(|only| only.is_match(&name))
         };
-        let groups: Vec<Group> = Group::ALL.into_iter().filter(chosen).collect();
+        Group::ALL.into_iter().filter(chosen).collect()
+    }
+
+    /// Length of the NFS part; `None` if it is not selected, or Ganesha is not installed.
+    fn nfs(&self) -> Option<nfs::Pace> {
+        let groups = self.groups();
         if groups.is_empty() {
             return None;
         }
@@ -149,7 +177,8 @@ const WARM_SECONDS: u64 = 8;
 pub(crate) fn main(args: &Args) -> Result<()> {
     if !args.in_namespace {
         // The build may need the network, which the namespace does not have.
-        return mounted::into_own_namespace(&args.place.program_words()?);
+        let words = if args.measures_weir() { args.place.program_words()? } else { Vec::new() };
+        return mounted::into_own_namespace(&words);
     }
     mounted::prepare_network()?;
     let (dir, pace) = (args.place.folder()?, args.nfs());
@@ -173,11 +202,8 @@ fn base(folder: &Path, is_in_memory: bool) -> Result<Base> {
 
 /// Runs the benchmark of mounted filesystems. Returns true if the options select none of it.
 fn mounts(args: &Args) -> Result<bool> {
-    let wanted = |kind: &Kind| args.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
-    let chosen = |visit: &Visit| args.only.as_ref().is_none_or(|only| only.is_match(&visit.name()));
-    let visits: Vec<Visit> = Visit::all().into_iter().filter(chosen).collect();
-    if kinds.is_empty() || visits.is_empty() {
+    let (kinds, visits) = (args.kinds(), args.visits());
+    if kinds.is_empty() {
         return Ok(true);
     }
     let is_weir = kinds.contains(&Kind::Weir);
@@ -251,4 +277,33 @@ fn measure(
     drop(running);
     drop(base);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn runs_without_weir_build_no_weir() {
+        let measures_weir = |line: &str| {
+            Line::try_parse_from(line.split_whitespace()).map(|line| line.args.measures_weir())
+        };
+        for (line, expected) in [
+            ("files --only fsync", true),
+            ("files --only fsync --servers ext4|Weir", true),
+            ("files --only fsync --servers ext4|passthrough_ll", false),
+            ("files --only nfs-small", nfs::ganesha::is_installed()),
+            ("files --only nothing", false),
+        ] {
+            assert_eq!(measures_weir(line).ok(), Some(expected), "{line}");
+        }
+    }
 }
