@@ -96,11 +96,8 @@ struct Pace {
 }
 
 impl Args {
-    /// Returns the selected servers of the mounts; none if no row of the mounts is selected.
+    /// Returns the selected servers of the mounts.
     fn kinds(&self) -> Vec<Kind> {
-        if self.visits().is_empty() {
-            return Vec::new();
-        }
         let wanted =
             |kind: &Kind| self.servers.as_ref().is_none_or(|only| only.is_match(kind.name()));
         Kind::ALL.into_iter().filter(wanted).collect()
@@ -115,8 +112,9 @@ impl Args {
 
     /// Returns true if a selected measurement needs Weir.
     fn measures_weir(&self) -> bool {
-        let has_nfs = !self.groups().is_empty() && nfs::ganesha::is_installed();
-        has_nfs || self.kinds().contains(&Kind::Weir)
+        let by_mounts = !self.visits().is_empty() && self.kinds().contains(&Kind::Weir);
+        let by_nfs = !self.groups().is_empty() && nfs::ganesha::is_installed();
+        by_mounts || by_nfs
     }
 
     /// Returns the selected groups of rows of the NFS part.
@@ -203,7 +201,7 @@ fn base(folder: &Path, is_in_memory: bool) -> Result<Base> {
 /// Runs the benchmark of mounted filesystems. Returns true if the options select none of it.
 fn mounts(args: &Args) -> Result<bool> {
     let (kinds, visits) = (args.kinds(), args.visits());
-    if kinds.is_empty() {
+    if kinds.is_empty() || visits.is_empty() {
         return Ok(true);
     }
     let is_weir = kinds.contains(&Kind::Weir);
