@@ -38,8 +38,13 @@ impl Pool {
 
     /// Sets the damage state from the bootstrap table during an import.
     pub(crate) fn restore_lost_nodes(&self, since: Option<Txg>) {
-        self.lost_nodes.since.store(since.map_or(0, |txg| txg.0), Ordering::Release);
-        self.lost_nodes.recount.store(since.is_some(), Ordering::Release);
+        let Some(since) = since else { return };
+        self.lost_nodes.since.store(since.0, Ordering::Release);
+        self.lost_nodes.recount.store(true, Ordering::Release);
+        // The segments of metadata trees may count nodes that were unreadable and that no marker
+        // names any more. A rewrite of these trees corrects the counters (`settle_roots`); a
+        // recount does not check them.
+        self.want_new_roots();
     }
 
     /// Records that a change in `txg` found unreadable data. From then on checks accept counters
@@ -77,9 +82,9 @@ impl Pool {
     /// the new state.
     pub fn clear_lost_nodes(&self, met: u64) -> bool {
         let is_wanted = self.lost_nodes.recount.load(Ordering::Acquire);
-        // While parts of the segment table are lost, counters include blocks of segments in these
-        // parts.
-        let is_known = self.segments.lost_blocks().is_empty() && !self.roots_are_damaged();
+        // While parts of the segment table or of the remap tree are unreadable, counters include
+        // the blocks of these parts.
+        let is_known = !self.segments.has_unread_parts() && !self.roots_are_damaged();
         let is_clear = self.lost_nodes_met() == met && !is_wanted && is_known;
         if is_clear {
             self.lost_nodes.since.store(0, Ordering::Release);

@@ -167,16 +167,23 @@ impl Segments {
         inner.lost.iter().map(blocks).collect()
     }
 
+    /// True if parts of the segment table or of the remap tree are unreadable, and commits leave
+    /// them in place.
+    pub(crate) fn has_unread_parts(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.lost.is_empty() || !inner.remaps.kept_parts().is_empty()
+    }
+
     /// Lowers the live bytes of each root segment to its value in `of_roots`, counted by a txg that
     /// rewrote all metadata trees. The difference is the space of blocks below lost nodes. Changes
     /// nothing while parts of the segment table or of the remap tree are unreadable, because the
     /// blocks of these parts are unknown.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
-        let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        if !inner.lost.is_empty() || !inner.remaps.kept_parts().is_empty() {
+        if self.has_unread_parts() {
             return;
         }
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
         let roots = inner.slots.iter().filter(|(_, slot)| slot.entry.class == SegmentClass::Root);
         let leaks = roots.filter_map(|(vseg, slot)| {
             let lives = of_roots.get(vseg).copied().unwrap_or_default();
