@@ -14,12 +14,14 @@ use std::sync::Arc;
 use crate::common::{as_devices, import, now, options};
 use weir_base::{BLOCK_BYTES, ErrorKind, Guid};
 use weir_dataset::{
-    DatasetError, Engine, LostDatasets, PropertyChange, PropertyTarget, SnapshotId, Volume,
+    DatasetError, Engine, EngineOptions, LostDatasets, PropertyChange, PropertyTarget, SnapshotId,
+    Volume,
 };
 use weir_device::MemoryDevice;
 use weir_format::{VdevKind, VdevRole};
 use weir_pool::{
-    CreateOptions, ImportOptions, LostTables, MetadataTree, OwnPlace, ScanState, VdevSpec,
+    CreateOptions, ImportOptions, LostTables, MetadataTree, OwnPlace, PlantedBug, ScanState,
+    VdevSpec,
 };
 
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -41,6 +43,8 @@ pub(crate) struct Bench {
     snapshot: Vec<u32>,
     random: u64,
     pub(crate) next: u32,
+    /// Bug of the engines that [`Self::crash`] opens.
+    pub(crate) bug: PlantedBug,
 }
 
 fn block(content: u32) -> [u8; BLOCK_BYTES] {
@@ -117,8 +121,8 @@ impl Bench {
         let how = options(MEMORY_BYTES);
         let engine = now(Engine::create("tank", &[vdev], sizes, &how, &mut guid)).unwrap();
         let volumes = BTreeMap::new();
-        let snapshot = Vec::new();
-        let mut bench = Self { disk, engine, volumes, snapshot, random: 7, next: 1 };
+        let (snapshot, bug) = (Vec::new(), PlantedBug::None);
+        let mut bench = Self { disk, engine, volumes, snapshot, random: 7, next: 1, bug };
         bench.make("a");
         bench.make("b");
         for at in 0..BLOCKS {
@@ -199,7 +203,9 @@ impl Bench {
         for volume in self.engine.volumes() {
             drive(&self.engine, self.engine.flush(&volume)).unwrap();
         }
-        self.engine = reopen(&self.disk);
+        let how = EngineOptions { bug: self.bug, ..options(MEMORY_BYTES) };
+        let disk = as_devices(&[Arc::clone(&self.disk)]);
+        self.engine = now(Engine::open(disk, import(), &how)).unwrap();
     }
 
     /// Compares every readable block with the model; returns the number of unreadable blocks.
@@ -258,6 +264,34 @@ impl Bench {
         }
         for _ in 0..6 {
             now(self.engine.sync()).unwrap();
+        }
+    }
+
+    /// Creates a volume and writes all its blocks.
+    pub(crate) fn fill_with(&mut self, name: &str, blocks: usize) {
+        now(self.engine.create_volume_with(name, (blocks as u64 * BLOCK).into(), &[])).unwrap();
+        self.volumes.insert(name.to_owned(), vec![0; blocks]);
+        for at in 0..blocks {
+            self.write(name, at, self.next);
+        }
+        now(self.engine.sync()).unwrap();
+    }
+
+    /// Overwrites `writes` random blocks of a volume. Leaves out blocks whose mapping is unreadable.
+    pub(crate) fn overwrite_some(&mut self, name: &str, writes: usize) {
+        let volume = self.volume(name);
+        for n in 0..writes {
+            let random = self.random() * BLOCKS + self.random();
+            let contents = self.volumes.get_mut(name).unwrap();
+            let at = random % contents.len();
+            match drive(&self.engine, volume.write(at as u64 * BLOCK, &block(self.next))) {
+                Ok(()) => contents[at] = self.next,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Data, "{error}"),
+            }
+            self.next += 1;
+            if n % 64 == 0 {
+                now(self.engine.sync()).unwrap();
+            }
         }
     }
 

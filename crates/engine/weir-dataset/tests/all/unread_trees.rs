@@ -6,11 +6,12 @@
 //!
 //! Invariant: only the administrator abandons data that a later import may be able to read.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use weir_base::ErrorKind;
 use weir_dataset::{DatasetError, LostDatasets, Outcome, SnapshotId};
-use weir_pool::{MetadataTree, OwnPlace};
+use weir_pool::{MetadataTree, OwnPlace, PlantedBug};
 
 use crate::common::now;
 use crate::metadata_trees::{
@@ -216,6 +217,39 @@ fn segments_are_used_again_when_their_entries_become_readable() {
         bench.go_on();
         bench.destroy_all();
     }
+}
+
+/// Cleans segments while one part of the segment table is unreadable. Returns the number of blocks
+/// that stay unreadable after this part is readable again.
+fn lost_by_cleaning(bug: PlantedBug) -> usize {
+    let mut bench = Bench::new();
+    bench.fill_with("full", 10_800);
+    bench.overwrite_some("full", 12_000);
+    let is_part = |p: &OwnPlace| p.tree == MetadataTree::Segments && p.level == 0;
+    let parts: BTreeSet<u64> =
+        places_of(&bench.engine, is_part).iter().map(|part| part.index).collect();
+    // The last parts describe the open segments. The part before them describes segments to which
+    // the cleaner moved blocks.
+    let part = *parts.iter().nth_back(2).unwrap();
+    let places = places_of(&bench.engine, |p| is_part(p) && p.index == part);
+    bench.bug = bug;
+    damage(&bench.disk, &places);
+    bench.crash();
+    assert!(bench.unreadable() > 0);
+    bench.overwrite_some("full", 1_000);
+    damage(&bench.disk, &places);
+    bench.crash();
+    bench.unreadable() + bench.unreadable_in_snapshot()
+}
+
+#[test]
+fn cleaner_preserves_the_locations_of_blocks_in_unreadable_segments() {
+    assert_eq!(lost_by_cleaning(PlantedBug::None), 0);
+}
+
+#[test]
+fn lost_locations_of_blocks_in_unreadable_segments_are_detected() {
+    assert!(lost_by_cleaning(PlantedBug::RunsIntoUnreadDropped) > 0);
 }
 
 /// Regression: a rollback past a snapshot with an unreadable record, or a promotion above such a
