@@ -277,7 +277,7 @@ impl Bench {
         now(self.engine.sync()).unwrap();
     }
 
-    /// Overwrites `writes` random blocks of a volume. Leaves out blocks whose mapping is unreadable.
+    /// Overwrites `writes` random blocks of a volume. Skips blocks whose mapping is unreadable.
     pub(crate) fn overwrite_some(&mut self, name: &str, writes: usize) {
         let volume = self.volume(name);
         for n in 0..writes {

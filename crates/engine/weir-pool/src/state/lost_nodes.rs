@@ -35,6 +35,8 @@ pub(crate) struct LostNodes {
     pub(crate) since: AtomicU64,
     /// Number of times that a change of the pool found damage.
     pub(crate) met: AtomicU64,
+    /// Newest txg in which a change of the pool found damage.
+    pub(crate) newest: AtomicU64,
     /// True if a recount was requested.
     pub(crate) recount: AtomicBool,
     /// Leaked bytes that the next write-out subtracts from counters.

@@ -48,13 +48,14 @@ impl Pool {
     }
 
     /// Records that a change in `txg` found unreadable data. From then on checks accept counters
-    /// that are too high.
-    pub fn note_lost_node(&self, txg: Txg) {
+    /// that are too high. Returns true if this is the first unreadable data of the txg.
+    pub fn note_lost_node(&self, txg: Txg) -> bool {
         let since = &self.lost_nodes.since;
         if since.compare_exchange(0, txg.0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             tracing::error!(pool = self.name(), txg = txg.0, "a tree node is lost");
         }
         self.lost_nodes.met.fetch_add(1, Ordering::AcqRel);
+        self.lost_nodes.newest.fetch_max(txg.0, Ordering::AcqRel) < txg.0
     }
 
     /// Requests a recount if the pool is damaged, because a damaged item was freed.

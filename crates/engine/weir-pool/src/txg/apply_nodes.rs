@@ -220,8 +220,12 @@ impl Apply<'_, '_, '_> {
         if error.kind() != ErrorKind::Data {
             return Err(error);
         }
-        tracing::error!(%error, "blocks below a damaged node stay allocated");
-        self.tree.pool.note_lost_node(self.out.txg);
+        // A node full of damage markers has an error for each of its slots.
+        if self.tree.pool.note_lost_node(self.out.txg) {
+            tracing::error!(%error, "blocks below a damaged node stay allocated");
+        } else {
+            tracing::debug!(%error, "blocks below a damaged node stay allocated");
+        }
         if self.home == TreeKind::Root {
             self.tree.pool.want_new_roots();
         }
