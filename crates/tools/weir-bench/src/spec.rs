@@ -129,6 +129,12 @@ pub enum Durability {
         /// Number of writes of one worker between two flushes.
         every_writes: u32,
     },
+    /// A completed write is on stable media only after the next flush. Each worker flushes after
+    /// this number of written bytes.
+    FlushBytes {
+        /// Number of bytes that one worker writes between two flushes.
+        every_bytes: u64,
+    },
 }
 
 /// Sequential write of the whole dataset.

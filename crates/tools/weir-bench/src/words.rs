@@ -238,6 +238,9 @@ pub(crate) fn durability(durability: Durability) -> String {
         Durability::Flush { every_writes } => {
             format!("flushed after every {every_writes} writes of a worker")
         }
+        Durability::FlushBytes { every_bytes } => {
+            format!("flushed after every {} that a worker writes", bytes(every_bytes))
+        }
     }
 }
 

@@ -28,6 +28,7 @@ struct Bench {
     content: Content,
     generations: Option<Generations>,
     read_checks: ReadChecks,
+    durability: Durability,
 }
 
 impl Bench {
@@ -36,7 +37,8 @@ impl Bench {
         let spec = ContentSpec { compress: 1.0, dedupe_pct: 0.0, unit_bytes: 4096, seed: 3 };
         let content = Content::new(&spec, 4096, dataset.total_bytes());
         let generations = Generations::new(dataset.total_bytes(), 4096);
-        Self { dataset, content, generations, read_checks: ReadChecks::Stamps }
+        let (read_checks, durability) = (ReadChecks::Stamps, Durability::None);
+        Self { dataset, content, generations, read_checks, durability }
     }
 
     fn offer(
@@ -63,7 +65,7 @@ impl Bench {
             dataset: &self.dataset,
             content: &self.content,
             generations: self.generations.as_ref(),
-            durability: Durability::None,
+            durability: self.durability,
             seed: 1,
             read_checks: self.read_checks,
         };
@@ -473,6 +475,17 @@ fn all_kinds() -> Vec<StreamSpec> {
     // only after the next write to it. So use enough writes to rewrite such a block soon.
     let mixed = StreamSpec { share: 8, ..stream(50.0, Access::Random) };
     own.into_iter().chain([mixed]).collect()
+}
+
+#[test]
+fn each_worker_flushes_after_its_number_of_bytes() {
+    let durability = Durability::FlushBytes { every_bytes: MIB };
+    let bench = Bench { durability, ..Bench::new() };
+    let load = LoadSpec::Closed { workers: 2, depth: 4 };
+    let memory = Memory::new(16 << 20);
+    let run = bench.offer(&memory, &[stream(0.0, Access::Sequential)], load, None);
+    let flushes = run.classes.iter().filter(|class| class.op == OpKind::Flush);
+    assert_eq!(flushes.map(|class| class.ops).sum::<u64>(), 16);
 }
 
 #[test]

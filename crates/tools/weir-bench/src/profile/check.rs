@@ -4,7 +4,7 @@
 //! results misleading.
 //!
 //! Invariant: all values that pass the checks fit the integer types of a `RunSpec`. Expansion
-//! rounds only file sizes (down to whole blocks) and `commit_every` (up to whole writes).
+//! rounds only file sizes, down to whole blocks.
 
 use std::ops::Range;
 

@@ -48,7 +48,7 @@ pub(super) fn expand(
         return Err(source.contradiction(&place, what, "give larger files or smaller blocks"));
     }
     let precondition = precondition(profile, options, &mut assume);
-    let durability = durability(profile, block_max, &mut assume);
+    let durability = durability(profile);
     leave_out(profile, options, &mut assume);
     let content = profile.content.get_ref();
     Ok(RunSpec {
@@ -193,23 +193,16 @@ fn precondition(
     })
 }
 
-fn durability(profile: &Profile, block_max: u32, assume: &mut Vec<String>) -> Durability {
+fn durability(profile: &Profile) -> Durability {
     let said = profile.durability.get_ref();
-    match said.writes {
-        Writes::None => Durability::None,
-        Writes::Fua | Writes::DataSync | Writes::FileSync => Durability::Fua,
-        Writes::Flush | Writes::UnstableCommit => {
-            let by_bytes = said.commit_every.map(|size| {
-                let writes = size.0.div_ceil(u64::from(block_max)).clamp(1, u64::from(u32::MAX));
-                assume.push(format!(
-                    "each worker flushes after {writes} writes: {} bytes in blocks of the largest \
-                     size",
-                    size.0
-                ));
-                writes as u32
-            });
-            let every_writes = by_bytes.or(said.every_writes).unwrap_or(1);
-            Durability::Flush { every_writes }
+    match (said.writes, said.commit_every) {
+        (Writes::None, _) => Durability::None,
+        (Writes::Fua | Writes::DataSync | Writes::FileSync, _) => Durability::Fua,
+        (Writes::Flush | Writes::UnstableCommit, Some(Size(every_bytes))) => {
+            Durability::FlushBytes { every_bytes }
+        }
+        (Writes::Flush | Writes::UnstableCommit, None) => {
+            Durability::Flush { every_writes: said.every_writes.unwrap_or(1) }
         }
     }
 }

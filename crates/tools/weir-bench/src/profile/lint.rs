@@ -40,6 +40,8 @@ pub struct Trap {
 /// A run that is shorter than this number of milliseconds ends before caches, logs and garbage
 /// collection affect it.
 const SHORT_MS: u64 = 10_000;
+/// A worker that writes more bytes without a flush measures volatile caches.
+const FLUSH_BYTES_MAX: u64 = 64 << 20;
 /// Minimum number of runs from which a confidence interval can be computed.
 const RUNS_MIN: u32 = 3;
 /// Minimum number of samples beyond a percentile; with fewer samples the report omits the
@@ -164,7 +166,14 @@ fn durability(spec: &RunSpec, traps: &mut Vec<Trap>) {
             "a short run ends with most of its writes in a volatile cache",
             "flush as often as the application does",
         )),
-        Durability::Flush { .. } | Durability::Fua => {}
+        Durability::FlushBytes { every_bytes } if every_bytes > FLUSH_BYTES_MAX => {
+            traps.push(trap(
+                format!("{rows}: one flush per {}", Human(every_bytes)),
+                "a short run ends with most of its writes in a volatile cache",
+                "flush as often as the application does",
+            ));
+        }
+        Durability::Flush { .. } | Durability::FlushBytes { .. } | Durability::Fua => {}
     }
 }
 

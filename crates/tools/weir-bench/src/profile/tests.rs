@@ -133,7 +133,7 @@ fn matrix_has_the_order_of_the_published_tables() {
     assert_eq!(names[29..31], ["random 128KiB read 0%", "seq 4KiB read 0%"]);
     assert_eq!(names[53], "seq 128KiB read 100%");
     assert_eq!(spec.cells[0].load, LoadSpec::Closed { workers: 128, depth: 4 });
-    assert_eq!(spec.durability, Durability::Flush { every_writes: 32 });
+    assert_eq!(spec.durability, Durability::FlushBytes { every_bytes: 4 << 20 });
     assert_eq!((spec.dataset.files, spec.fill.block_bytes), (120, 65_536));
     let published = 120_u64 * 20_000_000_000;
     assert!(published - spec.dataset.total_bytes() < 120 * 131_072, "cut to whole blocks only");

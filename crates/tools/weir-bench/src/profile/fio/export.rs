@@ -90,7 +90,8 @@ fn global(spec: &RunSpec) -> String {
         push(&mut text, format_args!("dedupe_percentage={}", content.dedupe_pct.round()));
     }
     match spec.durability {
-        Durability::None => {}
+        // fio counts writes, so for a number of bytes each job has its own number.
+        Durability::None | Durability::FlushBytes { .. } => {}
         Durability::Fua => push(&mut text, format_args!("sync=dsync")),
         Durability::Flush { every_writes } => {
             push(&mut text, format_args!("fdatasync={every_writes}"));
@@ -197,6 +198,12 @@ fn job(spec: &RunSpec, cell: &CellSpec) -> Result<String, &'static str> {
     rate(&mut text, cell, &kind)?;
     places(&mut text, &kind);
     blocks(&mut text, &kind)?;
+    if let Durability::FlushBytes { every_bytes } = spec.durability {
+        let blocks = kind.streams().into_iter().flat_map(|stream| &stream.blocks);
+        let block_max = blocks.map(|block| block.bytes).max().unwrap_or(1);
+        let writes = every_bytes.div_ceil(u64::from(block_max));
+        push(&mut text, format_args!("fdatasync={writes}"));
+    }
     Ok(text)
 }
 

@@ -62,6 +62,7 @@ fn each_change_causes_exactly_one_trap() {
             "writes = \"flush\", every_writes = 5000",
             "one flush per 5000 writes",
         ),
+        ("writes = \"fua\"", "writes = \"flush\", commit_every = \"65MiB\"", "one flush per 65MiB"),
         ("compress = 1.0", "compress = 2.5", "2.5 times smaller"),
         ("dedupe_pct = 0", "dedupe_pct = 40", "40 % of the data has a duplicate"),
         ("runs = 3", "runs = 1", "fewer than 3 runs"),
