@@ -68,11 +68,14 @@ fn cpu() -> String {
 }
 
 fn memory() -> String {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib =
-        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
-    let gib = kib.and_then(|kib| kib.parse::<f64>().ok()).map(|kib| kib / f64::from(1 << 20));
-    known(gib.map(|gib| format!("{gib:.0} GiB")))
+    known(memory_bytes().map(|bytes| format!("{:.0} GiB", bytes as f64 / f64::from(1 << 30))))
+}
+
+/// Memory of the machine.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(total.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
 /// Describes the block device that stores the folder: its kind and its write cache.

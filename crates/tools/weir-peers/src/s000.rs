@@ -12,13 +12,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use weir_command::command;
 
 use crate::mounted::{self, Base};
 use crate::nfs::ganesha::{self, Export, Ganesha};
 use crate::nfs::weir::{self, Weir};
 use crate::place::{self, Place};
+use crate::{document, machine};
 
 const PROFILE: &str = "s000-nexenta-vm";
 /// Number of shares of the document.
@@ -28,8 +29,11 @@ const SOURCES: &str = "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4";
 /// Space on the disks for each byte of data: the layouts store 1.25 to 2 bytes, and a pool needs
 /// free space to write to.
 const SPACE_TIMES: u64 = 6;
-/// Smallest disk of a pool.
-const DISK_BYTES_MIN: u64 = 1 << 30;
+/// Markers of the conclusions in a document.
+const MARKERS: (&str, &str) = ("<!-- bench-s000: begin -->", "<!-- bench-s000: end -->");
+/// Smallest disk of a pool: the intent log takes a part of a disk, and a small log fills within a
+/// second. The files are sparse.
+const DISK_BYTES_MIN: u64 = 8 << 30;
 
 /// Options of the benchmark.
 #[derive(clap::Args)]
@@ -46,9 +50,10 @@ pub(crate) struct Args {
     /// Data of the 120 files in MiB, rounded down to whole blocks of each file.
     #[arg(long, value_name = "MIB", default_value_t = 1920)]
     data: u64,
-    /// Memory of each Weir server in MiB. Ganesha uses the page cache: all free memory.
-    #[arg(long, value_name = "MIB", default_value_t = 4096)]
-    memory: u64,
+    /// Memory of each Weir server in MiB; default: half of the machine's memory. Ganesha uses the
+    /// page cache: all free memory.
+    #[arg(long, value_name = "MIB")]
+    memory: Option<u64>,
     /// Only layouts whose name matches: mirrors, raidz1, raidz2, raidz1-async1, ganesha
     #[arg(long, value_name = "REGEX")]
     only: Option<regex::Regex>,
@@ -134,6 +139,8 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     let base = Base::new(&data)?;
     let results = data.join("results");
     place::empty(&results)?;
+    let packages = machine::packages(&ganesha::PACKAGES);
+    let facts = machine::facts(base.path(), Some(&program), packages)?;
     let done = measure(args, &program, base.path(), &results);
     drop(base);
     let (own, peers) = done?;
@@ -151,7 +158,15 @@ pub(crate) fn main(args: &Args) -> Result<()> {
     }
     fs::remove_dir_all(&data)?;
     println!("{}", written?);
-    Ok(())
+    let text = fs::read_to_string(report.join("report.md"))?;
+    let conclusions = conclusions(&text).context("the report has no conclusions")?;
+    args.place.print(&format!("{conclusions}\n\n{}", document::facts_table(&facts)), MARKERS)
+}
+
+/// The conclusions of a report, without their heading.
+fn conclusions(report: &str) -> Option<&str> {
+    let (_, rest) = report.split_once("\n## Conclusions\n")?;
+    rest.split("\n## ").next().map(str::trim)
 }
 
 /// Measures each layout and Ganesha; returns the folders of the results of Weir and of the peers.
@@ -207,7 +222,11 @@ fn start(layout: &Layout, args: &Args, program: &Path, dir: &Path) -> Result<Wei
     let words: Vec<&str> = (0..layout.vdevs).map(|_| layout.vdev).collect();
     let disk_bytes = (args.data << 20) * SPACE_TIMES / (layout.vdevs * layout.data_disks);
     let disk_bytes = disk_bytes.max(DISK_BYTES_MIN);
-    let server = Weir::start(program, dir, args.memory << 20, (&words.join(" "), disk_bytes))?;
+    let memory_bytes = match args.memory {
+        Some(mib) => mib << 20,
+        None => machine::memory_bytes().context("the memory of this machine is unknown")? / 2,
+    };
+    let server = Weir::start(program, dir, memory_bytes, (&words.join(" "), disk_bytes))?;
     for number in 1..=SHARES {
         server.share(&format!("share{number}"), &["--record-size", layout.record], false)?;
     }
@@ -238,6 +257,13 @@ fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conclusions_end_at_the_next_heading() {
+        let report = "# s000\n\n## Conclusions\n\n- one\n- two\n\n## Conditions\n\n- three\n";
+        assert_eq!(conclusions(report), Some("- one\n- two"));
+        assert_eq!(conclusions("# s000\n"), None);
+    }
 
     #[test]
     fn layouts_have_as_many_disks_as_the_document() {
