@@ -145,7 +145,9 @@ fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
         io::ErrorKind::StorageFull => ErrorKind::NoSpace,
         _ => ErrorKind::Unavailable,
     };
-    ApiError::new(kind, format!("cannot {what} {}: {error}", path.display()))
+    let told = ApiError::new(kind, format!("cannot {what} {}: {error}", path.display()));
+    // The general action for a missing object is a list of the server's objects.
+    if kind == ErrorKind::NotFound { told.with_action("check the path") } else { told }
 }
 
 /// Returns the default directory of a run: its name contains the name of the profile and the time.

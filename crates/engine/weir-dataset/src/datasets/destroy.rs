@@ -50,11 +50,12 @@ impl Engine {
             let count = state.snapshots.iter().filter(|s| s.is_active()).count();
             if count > 0 && !recursive {
                 let name = self.full_name(&state.record.name);
+                let noun = if state.record.objects.is_some() { "filesystem" } else { "volume" };
                 let why = format!(
                     "has {count} snapshots; destroy them first, or use -r to destroy them with \
-                     the volume"
+                     the {noun}"
                 );
-                let next = Some(format!("weir volume destroy -r {name}"));
+                let next = Some(format!("weir {noun} destroy -r {name}"));
                 return Err(DatasetError::InUse { name, why, next });
             }
             self.refuse_held(&state, |_| true)?;
