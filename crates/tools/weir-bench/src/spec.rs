@@ -137,6 +137,23 @@ pub enum Durability {
     },
 }
 
+impl Durability {
+    /// Sum of the [weights](Self::weight) of one worker's writes after which it flushes; `None` if
+    /// it never flushes.
+    pub(crate) fn flush_every(self) -> Option<u64> {
+        match self {
+            Self::None | Self::Fua => None,
+            Self::Flush { every_writes } => Some(u64::from(every_writes.max(1))),
+            Self::FlushBytes { every_bytes } => Some(every_bytes.max(1)),
+        }
+    }
+
+    /// Weight of a write of `bytes` in [`Self::flush_every`].
+    pub(crate) fn weight(self, bytes: u64) -> u64 {
+        if let Self::FlushBytes { .. } = self { bytes } else { 1 }
+    }
+}
+
 /// Sequential write of the whole dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

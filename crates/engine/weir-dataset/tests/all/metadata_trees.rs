@@ -82,8 +82,17 @@ pub(crate) fn try_reopen(
     disk: &Arc<MemoryDevice>,
     force: bool,
 ) -> Result<Arc<Engine>, DatasetError> {
-    let how = ImportOptions { force, ..import() };
-    now(Engine::open(as_devices(&[Arc::clone(disk)]), how, &options(MEMORY_BYTES)))
+    open(disk, force, PlantedBug::None)
+}
+
+fn open(
+    disk: &Arc<MemoryDevice>,
+    force: bool,
+    bug: PlantedBug,
+) -> Result<Arc<Engine>, DatasetError> {
+    let import = ImportOptions { force, ..import() };
+    let how = EngineOptions { bug, ..options(MEMORY_BYTES) };
+    now(Engine::open(as_devices(&[Arc::clone(disk)]), import, &how))
 }
 
 pub(crate) fn places_of(engine: &Engine, wanted: impl Fn(&OwnPlace) -> bool) -> Vec<OwnPlace> {
@@ -203,9 +212,7 @@ impl Bench {
         for volume in self.engine.volumes() {
             drive(&self.engine, self.engine.flush(&volume)).unwrap();
         }
-        let how = EngineOptions { bug: self.bug, ..options(MEMORY_BYTES) };
-        let disk = as_devices(&[Arc::clone(&self.disk)]);
-        self.engine = now(Engine::open(disk, import(), &how)).unwrap();
+        self.engine = open(&self.disk, false, self.bug).unwrap();
     }
 
     /// Compares every readable block with the model; returns the number of unreadable blocks.

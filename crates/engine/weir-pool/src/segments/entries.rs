@@ -164,6 +164,11 @@ impl Inner {
         self.lost.iter().any(|range| range.contains(&vseg))
     }
 
+    /// As `Segments::has_unread_parts`.
+    pub(crate) fn has_unread_parts(&self) -> bool {
+        !self.lost.is_empty() || !self.remaps.kept_parts().is_empty()
+    }
+
     /// Returns the segment that now holds a block, and the offset of the block in that segment in
     /// 64-byte units.
     pub(crate) fn translate(&mut self, ptr: &BlockPtr) -> Result<Option<(VsegId, u32)>, Unread> {

@@ -170,8 +170,7 @@ impl Segments {
     /// True if parts of the segment table or of the remap tree are unreadable, and commits leave
     /// them in place.
     pub(crate) fn has_unread_parts(&self) -> bool {
-        let inner = self.inner.lock();
-        !inner.lost.is_empty() || !inner.remaps.kept_parts().is_empty()
+        self.inner.lock().has_unread_parts()
     }
 
     /// Lowers the live bytes of each root segment to its value in `of_roots`, counted by a txg that
@@ -179,11 +178,11 @@ impl Segments {
     /// nothing while parts of the segment table or of the remap tree are unreadable, because the
     /// blocks of these parts are unknown.
     pub(crate) fn settle_roots(&self, of_roots: &HashMap<VsegId, u64>, txg: Txg) {
-        if self.has_unread_parts() {
-            return;
-        }
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
+        if inner.has_unread_parts() {
+            return;
+        }
         let roots = inner.slots.iter().filter(|(_, slot)| slot.entry.class == SegmentClass::Root);
         let leaks = roots.filter_map(|(vseg, slot)| {
             let lives = of_roots.get(vseg).copied().unwrap_or_default();

@@ -37,9 +37,6 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// One read in this number, chosen at random, is compared byte by byte in all its blocks. Of the
 /// other reads, only the stamp of the first block is checked.
 const COMPARE_ONE_IN: u64 = 64;
-/// Bytes for which a change of a file or directory counts before a flush that is due after a number
-/// of bytes: a file system writes at least one block.
-const CHANGE_BYTES: u64 = 4096;
 /// Maximum number of attempts to find a block that has no write in flight.
 const TRIES_MAX: u32 = 64;
 /// Time before a deadline at which the worker changes from sleeping to spinning, because a sleep is
@@ -193,10 +190,10 @@ pub(super) struct Worker<'a> {
     second: (u32, Second),
     waiting: u64,
     scratch: Vec<u8>,
-    writes_unflushed: u32,
-    bytes_unflushed: u64,
-    /// Number of changes of files and directories since the last flush.
-    changes_unflushed: u32,
+    /// Weight of the writes since the last flush.
+    writes_unflushed: u64,
+    /// Weight of the changes of files and directories since the last flush.
+    changes_unflushed: u64,
     /// Generation of the next write, used if the generations of blocks are not tracked.
     generation: u32,
     exhausted: bool,
@@ -257,7 +254,6 @@ impl<'a> Worker<'a> {
             waiting: 0,
             scratch: vec![0; ground.content.block_bytes()],
             writes_unflushed: 0,
-            bytes_unflushed: 0,
             changes_unflushed: 0,
             generation: 1,
             exhausted: false,
@@ -513,8 +509,7 @@ impl<'a> Worker<'a> {
             self.prepare_call(slot);
         }
         if changes(choice.kind) {
-            self.writes_unflushed += 1;
-            self.bytes_unflushed += u64::from(choice.len_bytes);
+            self.writes_unflushed += self.ground.durability.weight(choice.len_bytes.into());
         }
         let drawn = self.chooser.draw().is_multiple_of(COMPARE_ONE_IN);
         let compare = drawn || self.read_checks == ReadChecks::Full;
@@ -548,27 +543,16 @@ impl<'a> Worker<'a> {
         self.generation = self.generation.wrapping_add(1).max(1);
     }
 
-    /// Resets the counters of a flush that is due, and returns true for a flush of changed files
-    /// and directories, false for a flush of written data.
+    /// Resets the counter of a flush that is due, and returns true for a flush of changed files and
+    /// directories, false for a flush of written data.
     fn due_flush(&mut self) -> Option<bool> {
-        let (calls, writes) = match self.ground.durability {
-            Durability::None | Durability::Fua => return None,
-            Durability::Flush { every_writes } => {
-                let every = every_writes.max(1);
-                (self.changes_unflushed >= every, self.writes_unflushed >= every)
-            }
-            Durability::FlushBytes { every_bytes } => {
-                let every = every_bytes.max(1);
-                let changed_bytes = u64::from(self.changes_unflushed) * CHANGE_BYTES;
-                (changed_bytes >= every, self.bytes_unflushed >= every)
-            }
-        };
-        if calls {
-            self.changes_unflushed = 0;
-        } else if writes {
-            (self.writes_unflushed, self.bytes_unflushed) = (0, 0);
+        let every = self.ground.durability.flush_every()?;
+        let has_call = self.changes_unflushed >= every;
+        if !has_call && self.writes_unflushed < every {
+            return None;
         }
-        (calls || writes).then_some(calls)
+        *(if has_call { &mut self.changes_unflushed } else { &mut self.writes_unflushed }) = 0;
+        Some(has_call)
     }
 
     /// Chooses the next operation: a flush if one is due, otherwise an operation that does not

@@ -161,20 +161,22 @@ fn durability(spec: &RunSpec, traps: &mut Vec<Trap>) {
             "they can end in a volatile cache, so the result measures the cache",
             "write `durability = { writes = \"fua\" }`, or \"flush\" as the application does it",
         )),
-        Durability::Flush { every_writes } if every_writes > 1024 => traps.push(trap(
-            format!("{rows}: one flush per {every_writes} writes"),
-            "a short run ends with most of its writes in a volatile cache",
-            "flush as often as the application does",
-        )),
+        Durability::Flush { every_writes } if every_writes > 1024 => {
+            traps.push(rare_flush(&rows, format_args!("{every_writes} writes")));
+        }
         Durability::FlushBytes { every_bytes } if every_bytes > FLUSH_BYTES_MAX => {
-            traps.push(trap(
-                format!("{rows}: one flush per {}", Human(every_bytes)),
-                "a short run ends with most of its writes in a volatile cache",
-                "flush as often as the application does",
-            ));
+            traps.push(rare_flush(&rows, format_args!("{}", Human(every_bytes))));
         }
         Durability::Flush { .. } | Durability::FlushBytes { .. } | Durability::Fua => {}
     }
+}
+
+fn rare_flush(rows: &str, every: std::fmt::Arguments<'_>) -> Trap {
+    trap(
+        format!("{rows}: one flush per {every}"),
+        "a short run ends with most of its writes in a volatile cache",
+        "flush as often as the application does",
+    )
 }
 
 fn content(spec: &RunSpec, traps: &mut Vec<Trap>) {

@@ -12,6 +12,10 @@ use crate::load::access::Choice;
 use crate::spec::{Durability, OpKind};
 use crate::target::{MetadataCall, MetadataOp, TargetError};
 
+/// Bytes that the change of a file or directory adds to the written bytes before a flush: a file
+/// system writes at least one block.
+const CHANGE_BYTES: u64 = 4096;
+
 impl Worker<'_> {
     /// Stores the metadata operation that was chosen last for a slot, with the contents of the file
     /// that it creates.
@@ -20,7 +24,9 @@ impl Worker<'_> {
         // The chooser never chooses a flush of all changes; the worker does.
         let call = self.chooser.take_call().unwrap_or(MetadataCall::Sync);
         scratch::fill(self.ground.content, &call, self.lane.buffer(slot));
-        self.changes_unflushed += u32::from(call.changes());
+        if call.changes() {
+            self.changes_unflushed += self.ground.durability.weight(CHANGE_BYTES);
+        }
         self.calls[slot] = Some(call);
     }
 
