@@ -158,11 +158,14 @@ pub(crate) struct OpenDisk {
 
 impl OpenDisk {
     /// Present length of the disk. Asks the kernel, without I/O to the disk.
+    ///
+    /// The request excludes the times of the file. After a request for them, Linux 6.13 and newer
+    /// store the exact time of the next write, and a durable write may store the inode, too.
     pub(crate) fn current_len(&self) -> io::Result<u64> {
         if self.is_block_device {
             return (&self.file).seek(SeekFrom::End(0));
         }
-        Ok(self.file.metadata()?.len())
+        Ok(statx(&self.file, c"", AtFlags::EMPTY_PATH, StatxFlags::SIZE)?.stx_size)
     }
 }
 
