@@ -18,7 +18,7 @@ use std::sync::Arc;
 use futures_util::future::select;
 use weir_block::{Block, OutBuf};
 use weir_fs::{FileData, FilePart};
-use weir_net::limits::KEEP_BYTES_MAX;
+use weir_net::limits::{KEEP_BYTES_MAX, REST_LIMIT};
 use weir_net::{MemoryGrant, Outgoing, Place, Signal};
 
 use crate::limits::{
@@ -270,6 +270,20 @@ impl Connection {
             }
             self.account();
         }
+    }
+
+    /// Waits until no call runs and no reply waits, for at most [`REST_LIMIT`]. Returns false if a
+    /// call or a reply is left, or the connection broke.
+    pub(super) async fn comes_to_rest(&self) -> bool {
+        let is_at_rest =
+            || !self.has_calls() && self.out.borrow().is_empty() && self.sending_bytes.get() == 0;
+        let rest = async {
+            while !is_at_rest() && !self.is_broken() {
+                self.flush_replies();
+                self.progress.wait().await;
+            }
+        };
+        compio::time::timeout(REST_LIMIT, rest).await.is_ok() && !self.is_broken()
     }
 
     pub(super) fn has_calls(&self) -> bool {

@@ -5,9 +5,9 @@
 //!
 //! Invariants:
 //! - every call gets its reply, unless the connection breaks;
-//! - a record that is no call ends the connection.
+//! - a record that is no call ends the connection;
+//! - a session that moves to another thread has no running call and no reply to send.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -49,8 +49,8 @@ impl Nfs {
 
 impl Protocol for Nfs {
     type Error = SessionError;
-    type Parked = Infallible;
-    const MOVES: bool = false;
+    type Parked = Parked;
+    const MOVES: bool = true;
     // A client that needs its connection again connects again, and its state is not bound to it.
     const IDLE_GIVES_WAY: bool = true;
     const PEER_CONNECTIONS_MAX: usize = CONNECTIONS_OF_ADDRESS_MAX;
@@ -64,10 +64,12 @@ impl Protocol for Nfs {
         socket: S,
         peer: &Peer,
         watch: &Watch,
-        _: Option<Infallible>,
-    ) -> Result<Option<Infallible>, SessionError> {
-        let address = peer.address.ok_or(SessionError::NoAddress)?;
-        let client = Rc::new(self.server.connect(SocketAddr::new(address, peer.port)));
+        parked: Option<Parked>,
+    ) -> Result<Option<Parked>, SessionError> {
+        let Parked { client, received } = match parked {
+            Some(parked) => parked,
+            None => self.connect(peer)?,
+        };
         watch.end_handshake();
         let connection = Connection::new(self.budget.grant(), watch.place());
         let _release = Release(Rc::clone(&connection));
@@ -75,9 +77,11 @@ impl Protocol for Nfs {
         let evictor =
             compio::runtime::spawn(evict(socket.clone(), Rc::clone(&connection), cut_off));
         let writer = compio::runtime::spawn(write_replies(socket.clone(), Rc::clone(&connection)));
-        let mut reader = Reader { server: Arc::clone(&self.server), client, connection };
+        let mut input = Input::new(RECORD_BYTES_MAX + 4);
+        input.put_back(received);
+        let mut reader = Reader { server: Arc::clone(&self.server), client, connection, input };
         let read = reader.read_calls(socket, watch).await;
-        let connection = reader.connection;
+        let Reader { client, connection, input, .. } = reader;
         connection.flush_replies();
         while connection.has_calls() && !connection.is_broken() {
             connection.progress.wait().await;
@@ -92,11 +96,39 @@ impl Protocol for Nfs {
         if connection.grant().is_evicted() {
             return Err(SessionError::Stalled);
         }
-        match written {
-            Ok(written) => read.and(written).map(|()| None),
-            Err(_) => read.map(|()| None),
-        }
+        let end = match written {
+            Ok(written) => read.and_then(|end| written.map(|()| end))?,
+            Err(_) => read?,
+        };
+        Ok(match end {
+            End::AtRest => Some(Parked { client, received: input.pending().to_vec() }),
+            End::Over => None,
+        })
     }
+}
+
+/// Session at rest, on its way to another thread.
+pub struct Parked {
+    client: Arc<Client>,
+    /// Received bytes of a call that is not complete.
+    received: Vec<u8>,
+}
+
+impl Nfs {
+    /// Begins the session of a new connection.
+    fn connect(&self, peer: &Peer) -> Result<Parked, SessionError> {
+        let address = peer.address.ok_or(SessionError::NoAddress)?;
+        let client = Arc::new(self.server.connect(SocketAddr::new(address, peer.port)));
+        Ok(Parked { client, received: Vec::new() })
+    }
+}
+
+/// Reason why a reader stopped.
+enum End {
+    /// The client or the server ended the connection, or the connection broke.
+    Over,
+    /// The session moves to another thread.
+    AtRest,
 }
 
 /// Guard that ends the writer when the session ends, also if a call panics.
@@ -117,38 +149,48 @@ async fn evict<S: Socket>(socket: S, connection: Rc<Connection>, cut_off: Rc<Cut
 
 struct Reader {
     server: Arc<Server>,
-    client: Rc<Client>,
+    client: Arc<Client>,
     connection: Rc<Connection>,
+    input: Input,
 }
 
 impl Reader {
-    /// Receives and runs calls until the end of the input, a stop, or an invalid record.
+    /// Receives and runs calls until the end of the input, a stop, a move to another thread, or an
+    /// invalid record.
     async fn read_calls<S: Socket>(
         &mut self,
         mut socket: S,
         watch: &Watch,
-    ) -> Result<(), SessionError> {
-        let mut input = Input::new(RECORD_BYTES_MAX + 4);
+    ) -> Result<End, SessionError> {
         loop {
-            let (need, found) = match frame(input.pending_mut(), RECORD_BYTES_MAX)? {
+            let (need, found) = match frame(self.input.pending_mut(), RECORD_BYTES_MAX)? {
                 Framed::Need { bytes, .. } => (bytes, None),
                 Framed::Record { record, used } => (0, Some((record.len(), used))),
             };
             if let Some((record_bytes, used)) = found {
-                let mut call = input.take_message(used);
+                let mut call = self.input.take_message(used);
                 // Joining the fragments of a record leaves bytes behind it.
                 call.truncate(MARK_BYTES + record_bytes);
                 watch.place().used();
                 watch.has_work();
                 if !self.run(call).await? {
-                    return Ok(());
+                    return Ok(End::Over);
                 }
                 continue;
             }
             if watch.is_stopping() || self.connection.is_broken() {
-                return Ok(());
+                return Ok(End::Over);
             }
             self.connection.flush_replies();
+            if watch.is_to_move() {
+                if self.connection.comes_to_rest().await {
+                    return Ok(End::AtRest);
+                }
+                watch.stay();
+                // The server may have stopped the session meanwhile.
+                continue;
+            }
+            let input = &mut self.input;
             let begun = !input.pending().is_empty();
             if begun {
                 if input.is_short() && self.connection.grant().take_large_input() {
@@ -165,7 +207,7 @@ impl Reader {
             let received = result?;
             self.connection.grant().moved(received);
             if received == 0 {
-                return if begun { Err(SessionError::Truncated) } else { Ok(()) };
+                return if begun { Err(SessionError::Truncated) } else { Ok(End::Over) };
             }
         }
     }
@@ -176,7 +218,7 @@ impl Reader {
         let record = marked.get(MARK_BYTES..).unwrap_or_default();
         let bytes = record.len() + reply_bytes(record);
         let Some(ticket) = self.connection.ticket(bytes).await else { return Ok(false) };
-        let (server, client) = (Arc::clone(&self.server), Rc::clone(&self.client));
+        let (server, client) = (Arc::clone(&self.server), Arc::clone(&self.client));
         let mut out = self.connection.reply_buffer();
         let mut call = Box::pin(async move {
             let record = marked.get(MARK_BYTES..).unwrap_or_default();

@@ -13,7 +13,7 @@ use weir_device::{Device, MemoryDevice};
 use weir_format::files::TimeStamp;
 use weir_format::{VdevKind, VdevRole};
 use weir_fs::{Filesystem, InodeRef, Layout, NameCase, NewInode, NewKind, ROOT};
-use weir_nfs::{Client, HandleKey, Rules, Server, Share, ShareId, WatcherSlot, put_data};
+use weir_nfs::{Client, Handle, HandleKey, Rules, Server, Share, ShareId, WatcherSlot, put_data};
 use weir_nfs_wire::mount::{self, v3};
 use weir_nfs_wire::nfs3::{self, Args, Procedure, Results};
 use weir_nfs_wire::nfsacl;
@@ -120,6 +120,13 @@ impl Served {
         let new = NewInode { kind, permissions, umask: 0, uid, gid: uid };
         let created = self.files.create_inode(directory.number, name.as_bytes(), &new);
         InodeRef::from(&run(&self.engine, created).unwrap())
+    }
+
+    /// Handle of an inode in the first share.
+    pub(crate) fn handle(&self, inode: InodeRef) -> Vec<u8> {
+        let share = self.server.shares.all().remove(0);
+        let handle = Handle { share: share.id, fsid: share.fsid, inode, snapshot: 0 };
+        share.key.encode(&handle).to_vec()
     }
 
     /// A client with the user `uid`, on a reserved port.

@@ -12,8 +12,8 @@ use weir_block::OutBuf;
 use weir_fs::NewKind;
 use weir_net::{Address, Budget, Listener, ServerHandle};
 use weir_nfs::limits::{CONNECTIONS_OF_ADDRESS_MAX, OWN_BYTES};
-use weir_nfs::{Handle, Nfs, Server};
-use weir_nfs_wire::nfs3::{self, Procedure, ReadArgs, Results};
+use weir_nfs::{Nfs, Server};
+use weir_nfs_wire::nfs3::{self, Args, Procedure, ReadArgs, Results};
 use weir_oncrpc::message::{AuthSys, Call, Gids, OpaqueAuth, Reply, flavor};
 use weir_oncrpc::record::RecordStart;
 use weir_oncrpc::{Encoder, Opaque, Xdr as _};
@@ -25,13 +25,18 @@ const REPLY_BYTES: usize = 28;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn serve(budget: &Arc<Budget>) -> (ServerHandle<Nfs>, SocketAddr) {
-    serve_shares(Server::new(9), budget)
+    serve_shares(Server::new(9), budget, 1)
 }
 
-fn serve_shares(server: Server, budget: &Arc<Budget>) -> (ServerHandle<Nfs>, SocketAddr) {
+/// Serves the shares of `server` with this number of threads.
+pub(crate) fn serve_shares(
+    server: Server,
+    budget: &Arc<Budget>,
+    threads: usize,
+) -> (ServerHandle<Nfs>, SocketAddr) {
     let nfs = Nfs::new(Arc::new(server), Arc::clone(budget));
     let listener = Listener::bind(&Address::parse("127.0.0.1:0", 0).unwrap()).unwrap();
-    let server = weir_net::serve(vec![listener], Arc::new(nfs), 1).unwrap();
+    let server = weir_net::serve(vec![listener], Arc::new(nfs), threads).unwrap();
     let Some(Address::Tcp(address)) = server.addresses().first().cloned() else {
         panic!("a TCP listener");
     };
@@ -39,7 +44,7 @@ fn serve_shares(server: Server, budget: &Arc<Budget>) -> (ServerHandle<Nfs>, Soc
 }
 
 /// Connects from the address 127.0.0.`host`.
-fn connect_from(host: u8, server: SocketAddr) -> TcpStream {
+pub(crate) fn connect_from(host: u8, server: SocketAddr) -> TcpStream {
     let source = SocketAddr::new(IpAddr::from([127, 0, 0, host]), 0);
     let client = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&client, &source).unwrap();
@@ -69,31 +74,42 @@ fn call(client: &mut TcpStream) -> io::Result<()> {
     client.read_exact(&mut [0; REPLY_BYTES])
 }
 
-/// Record of a READ as root, with its mark.
-fn read_call(xid: u32, file: &[u8], offset: u64, count: u32) -> Vec<u8> {
+/// Record of a call of NFSv3 as root, with its mark.
+pub(crate) fn nfs_call(xid: u32, args: &Args<'_>) -> Vec<u8> {
     let mut body = OutBuf::default();
     let machine_name = Opaque::new(b"client").unwrap();
     let sys = AuthSys { stamp: 0, machine_name, uid: 0, gid: 0, gids: Gids::default() };
     sys.encode(&mut Encoder::new(&mut body));
     let body = Opaque::new(body.filled()).unwrap();
     let credential = OpaqueAuth { flavor: flavor::AUTH_SYS, body };
-    let (program, version, procedure) = (nfs3::PROGRAM, nfs3::VERSION, 6);
-    let verifier = OpaqueAuth::NONE;
+    let (program, version) = (nfs3::PROGRAM, nfs3::VERSION);
+    let (procedure, verifier) = (args.procedure().number(), OpaqueAuth::NONE);
     let mut out = OutBuf::default();
     let mark = RecordStart::begin(&mut out);
     let mut encoder = Encoder::new(&mut out);
     Call { xid, program, version, procedure, credential, verifier }.encode(&mut encoder);
-    ReadArgs { file: Opaque::new(file).unwrap(), offset, count }.encode(&mut encoder);
+    args.encode(&mut encoder);
     mark.finish(&mut out, 0);
     out.filled().to_vec()
 }
 
-/// Receives the reply to a READ. Returns its xid and its data.
-fn read_reply(client: &mut TcpStream) -> (u32, Vec<u8>, bool) {
+/// Record of a READ as root, with its mark.
+pub(crate) fn read_call(xid: u32, file: &[u8], offset: u64, count: u32) -> Vec<u8> {
+    nfs_call(xid, &Args::Read(ReadArgs { file: Opaque::new(file).unwrap(), offset, count }))
+}
+
+/// Receives the record of a reply.
+pub(crate) fn reply_record(client: &mut TcpStream) -> Vec<u8> {
     let mut mark = [0; 4];
     client.read_exact(&mut mark).unwrap();
     let mut record = vec![0; (u32::from_be_bytes(mark) & !(1 << 31)) as usize];
     client.read_exact(&mut record).unwrap();
+    record
+}
+
+/// Receives the reply to a READ. Returns its xid and its data.
+fn read_reply(client: &mut TcpStream) -> (u32, Vec<u8>, bool) {
+    let record = reply_record(client);
     let (reply, mut results) = Reply::decode(&record).unwrap();
     match Results::decode(Procedure::Read, &mut results).unwrap() {
         Results::Read(Ok(read)) => {
@@ -114,11 +130,9 @@ fn long_replies_arrive_whole_among_short_ones() {
         let offset = (at * MIB) as u64;
         run(&served.engine, served.files.write(inode.number, offset, part, false)).unwrap();
     }
-    let share = served.server.shares.all().remove(0);
-    let handle = Handle { share: share.id, fsid: share.fsid, inode, snapshot: 0 };
-    let handle = share.key.encode(&handle);
+    let handle = served.handle(inode);
     let budget = Budget::new(64 << 20, OWN_BYTES);
-    let (server, address) = serve_shares(served.server, &budget);
+    let (server, address) = serve_shares(served.server, &budget, 1);
     let mut client = connect_from(1, address);
     let ranges = [
         (0, MIB),

@@ -6,6 +6,7 @@ mod calls;
 mod common;
 mod connections;
 mod groups;
+mod moves;
 mod names;
 mod replay_model;
 mod replays;
