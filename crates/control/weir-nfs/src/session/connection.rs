@@ -272,8 +272,8 @@ impl Connection {
         }
     }
 
-    /// Waits until no call runs and no reply waits, for at most [`REST_LIMIT`]. Returns false if a
-    /// call or a reply is left, or the connection broke.
+    /// Waits until all calls have ended and all replies are sent, for at most [`REST_LIMIT`].
+    /// Returns false if a call or a reply is left, or the connection broke.
     pub(super) async fn comes_to_rest(&self) -> bool {
         let is_at_rest =
             || !self.has_calls() && self.out.borrow().is_empty() && self.sending_bytes.get() == 0;

@@ -6,7 +6,7 @@
 //! Invariants:
 //! - every call gets its reply, unless the connection breaks;
 //! - a record that is no call ends the connection;
-//! - a session that moves to another thread has no running call and no reply to send.
+//! - before a session moves to another thread, all its calls have ended and all replies are sent.
 
 use std::net::SocketAddr;
 use std::pin::pin;

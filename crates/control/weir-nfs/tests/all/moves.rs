@@ -115,9 +115,10 @@ fn work(moving: &Moving, client: &mut TcpStream, calls: u32) {
             sent += 1;
             let (at, len) = (random.usize(..MIB / 2), random.usize(1..MIB / 2));
             let is_read = random.bool();
-            let call = match is_read {
-                true => read_call(sent, &moving.file, at as u64, len as u32),
-                false => moving.mkdir(sent),
+            let call = if is_read {
+                read_call(sent, &moving.file, at as u64, len as u32)
+            } else {
+                moving.mkdir(sent)
             };
             waiting.insert(sent, is_read.then_some((at, len)));
             client.write_all(&call).unwrap();
