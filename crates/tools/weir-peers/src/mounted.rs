@@ -41,10 +41,12 @@ pub(crate) fn into_own_namespace(further: &[OsString]) -> Result<()> {
 }
 
 /// Starts the loopback interface of the network namespace, and replaces /run by an empty folder, in
-/// which rpcbind and Ganesha have their sockets.
+/// which rpcbind and Ganesha have their sockets. zfs-fuse has its lock file in /var/lock, a link to
+/// /run/lock.
 pub(crate) fn prepare_network() -> Result<()> {
     command::output(Command::new("ip").args(["link", "set", "lo", "up"]))?;
-    command::output(Command::new("mount").args(["-t", "tmpfs", "run", "/run"])).map(drop)
+    command::output(Command::new("mount").args(["-t", "tmpfs", "run", "/run"]))?;
+    fs::create_dir("/run/lock").context("cannot create /run/lock")
 }
 
 /// Directory with mounts; dropping it unmounts them.
