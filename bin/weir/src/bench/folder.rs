@@ -139,12 +139,7 @@ struct Head {
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> ApiError {
-    let kind = match error.kind() {
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-        io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-        _ => ErrorKind::Unavailable,
-    };
+    let kind = ErrorKind::of_file(error.kind());
     let told = ApiError::new(kind, format!("cannot {what} {}: {error}", path.display()));
     // The general action for a missing object is a list of the server's objects.
     if kind == ErrorKind::NotFound { told.with_action("check the path") } else { told }

@@ -408,13 +408,7 @@ fn is_device(path: &Path) -> bool {
 /// Converts an error of a target to an error of the command line.
 pub(super) fn told(error: &TargetError) -> ApiError {
     let kind = match error {
-        TargetError::Io { source, .. } => match source.kind() {
-            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            std::io::ErrorKind::ResourceBusy => ErrorKind::Busy,
-            std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
-            _ => ErrorKind::Unavailable,
-        },
+        TargetError::Io { source, .. } => ErrorKind::of_file(source.kind()),
         TargetError::HoldsData { .. } => ErrorKind::Exists,
         TargetError::InUse { .. } | TargetError::Locked { .. } => ErrorKind::Busy,
         TargetError::Protocol { .. } => ErrorKind::Unavailable,

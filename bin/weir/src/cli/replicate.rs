@@ -119,13 +119,11 @@ fn bytes(text: &str) -> Result<u64, ApiError> {
 
 fn certificates(path: &Path) -> Result<String, ApiError> {
     std::fs::read_to_string(path).map_err(|error| {
-        let kind = match error.kind() {
-            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            _ => ErrorKind::Invalid,
-        };
-        ApiError::new(kind, format!("cannot read {}: {error}", path.display()))
-            .with_action("name the file with the certificate (PEM)")
+        ApiError::new(
+            ErrorKind::of_file(error.kind()),
+            format!("cannot read {}: {error}", path.display()),
+        )
+        .with_action("name the file with the certificate (PEM)")
     })
 }
 

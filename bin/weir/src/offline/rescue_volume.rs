@@ -112,14 +112,7 @@ fn report(rescued: &Rescued, json: bool) -> Result<(), ApiError> {
 }
 
 pub(super) fn file_error(file: &std::path::Path, error: &io::Error) -> ApiError {
-    let kind = match error.kind() {
-        io::ErrorKind::AlreadyExists => ErrorKind::Exists,
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-        io::ErrorKind::StorageFull | io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
-        _ => ErrorKind::Unavailable,
-    };
-    ApiError::new(kind, format!("{}: {error}", file.display()))
+    ApiError::new(ErrorKind::of_file(error.kind()), format!("{}: {error}", file.display()))
 }
 
 struct Copier<'a> {

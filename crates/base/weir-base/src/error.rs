@@ -6,6 +6,8 @@
 //! Invariant: an error kind tells the user what to do. A new kind is added only if it needs
 //! different advice.
 
+use std::io;
+
 /// Kind of an error, by the action that the caller can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -51,6 +53,26 @@ impl ErrorKind {
         Self::Permission,
         Self::Internal,
     ];
+
+    /// Kind of an error of a file, a directory or a disk.
+    pub const fn of_file(error: io::ErrorKind) -> Self {
+        match error {
+            io::ErrorKind::NotFound => Self::NotFound,
+            io::ErrorKind::PermissionDenied => Self::Permission,
+            io::ErrorKind::AlreadyExists => Self::Exists,
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Self::NoSpace,
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
+            io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock => Self::Busy,
+            io::ErrorKind::InvalidInput
+            | io::ErrorKind::InvalidData
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::NotADirectory => Self::Invalid,
+            _ => Self::Unavailable,
+        }
+    }
 
     /// Name of the error kind in JSON and logs.
     pub const fn name(self) -> &'static str {

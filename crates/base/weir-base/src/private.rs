@@ -59,11 +59,7 @@ impl PrivateError {
     /// Maps the error to an [`ErrorKind`].
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Read { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound => ErrorKind::NotFound,
-                io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-                _ => ErrorKind::Unavailable,
-            },
+            Self::Read { source, .. } => ErrorKind::of_file(source.kind()),
             Self::NoFile { .. } => ErrorKind::Invalid,
             Self::Open { .. } => ErrorKind::Permission,
         }

@@ -102,24 +102,14 @@ impl std::fmt::Display for At {
 impl DeviceError {
     /// Maps the error to an [`ErrorKind`], for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
-        match self.source.kind() {
-            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            std::io::ErrorKind::AlreadyExists => ErrorKind::Exists,
-            std::io::ErrorKind::StorageFull
-            | std::io::ErrorKind::QuotaExceeded
-            | std::io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
-            std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
-            std::io::ErrorKind::ResourceBusy | std::io::ErrorKind::WouldBlock => ErrorKind::Busy,
-            std::io::ErrorKind::InvalidInput
-            | std::io::ErrorKind::IsADirectory
-            | std::io::ErrorKind::NotADirectory
-            | std::io::ErrorKind::Unsupported
-                if self.op == DeviceOp::Open =>
-            {
+        let is_open = self.op == DeviceOp::Open;
+        match ErrorKind::of_file(self.source.kind()) {
+            // A path that is no disk. EINVAL of a later operation is a fault of the disk.
+            ErrorKind::Invalid if !is_open => ErrorKind::Unavailable,
+            _ if is_open && self.source.kind() == std::io::ErrorKind::Unsupported => {
                 ErrorKind::Invalid
             }
-            _ => ErrorKind::Unavailable,
+            kind => kind,
         }
     }
 }

@@ -237,10 +237,9 @@ pub(crate) fn api_error(path: &Path, error: &io::Error) -> ApiError {
         return ApiError::new(ErrorKind::Permission, error.to_string()).with_action(REFUSED_ACTION);
     }
     let kind = match error.kind() {
-        io::ErrorKind::NotFound => ErrorKind::NotFound,
-        io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-        io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge => ErrorKind::Invalid,
-        _ => ErrorKind::Unavailable,
+        // The file of a secret is larger than a secret.
+        io::ErrorKind::FileTooLarge => ErrorKind::Invalid,
+        other => ErrorKind::of_file(other),
     };
     ApiError::new(kind, format!("{}: {error}", path.display()))
 }

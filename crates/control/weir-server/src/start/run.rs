@@ -421,10 +421,7 @@ fn refuse_open_dir(dir: &Path) -> Result<(), ApiError> {
 /// Creates the state directory and locks it; the kernel releases the lock when the process ends.
 fn lock_state_dir(dir: &Path) -> Result<fs::File, ApiError> {
     let failed = |what: &str, error: &std::io::Error| {
-        let kind = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-            _ => ErrorKind::Unavailable,
-        };
+        let kind = ErrorKind::of_file(error.kind());
         ApiError::new(kind, format!("state directory {}: {what}: {error}", dir.display()))
             .with_action("give another directory with --state")
     };
