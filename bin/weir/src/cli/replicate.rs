@@ -119,11 +119,9 @@ fn bytes(text: &str) -> Result<u64, ApiError> {
 
 fn certificates(path: &Path) -> Result<String, ApiError> {
     std::fs::read_to_string(path).map_err(|error| {
-        ApiError::new(
-            ErrorKind::of_file(error.kind()),
-            format!("cannot read {}: {error}", path.display()),
-        )
-        .with_action("name the file with the certificate (PEM)")
+        let kind = ErrorKind::of_file(error.kind());
+        ApiError::new(kind, format!("cannot read {}: {error}", path.display()))
+            .with_action("name the file with the certificate (PEM)")
     })
 }
 

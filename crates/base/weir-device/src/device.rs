@@ -103,13 +103,11 @@ impl DeviceError {
     /// Maps the error to an [`ErrorKind`], for callers outside the engine.
     pub fn kind(&self) -> ErrorKind {
         let is_open = self.op == DeviceOp::Open;
-        match ErrorKind::of_file(self.source.kind()) {
-            // A path that is no disk. EINVAL of a later operation is a fault of the disk.
-            ErrorKind::Invalid if !is_open => ErrorKind::Unavailable,
-            _ if is_open && self.source.kind() == std::io::ErrorKind::Unsupported => {
-                ErrorKind::Invalid
-            }
-            kind => kind,
+        match (self.source.kind(), ErrorKind::of_file(self.source.kind())) {
+            (std::io::ErrorKind::Unsupported, _) if is_open => ErrorKind::Invalid,
+            // An invalid operation on an open disk is a fault of the disk.
+            (_, ErrorKind::Invalid) if !is_open => ErrorKind::Unavailable,
+            (_, kind) => kind,
         }
     }
 }

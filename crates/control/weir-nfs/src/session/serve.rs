@@ -66,7 +66,7 @@ impl Protocol for Nfs {
         watch: &Watch,
         parked: Option<Parked>,
     ) -> Result<Option<Parked>, SessionError> {
-        let Parked { client, received } = match parked {
+        let Parked { client, input } = match parked {
             Some(parked) => parked,
             None => self.connect(peer)?,
         };
@@ -77,11 +77,9 @@ impl Protocol for Nfs {
         let evictor =
             compio::runtime::spawn(evict(socket.clone(), Rc::clone(&connection), cut_off));
         let writer = compio::runtime::spawn(write_replies(socket.clone(), Rc::clone(&connection)));
-        let mut input = Input::new(RECORD_BYTES_MAX + 4);
-        input.put_back(received);
         let mut reader = Reader { server: Arc::clone(&self.server), client, connection, input };
         let read = reader.read_calls(socket, watch).await;
-        let Reader { client, connection, input, .. } = reader;
+        let Reader { client, connection, mut input, .. } = reader;
         connection.flush_replies();
         while connection.has_calls() && !connection.is_broken() {
             connection.progress.wait().await;
@@ -101,7 +99,11 @@ impl Protocol for Nfs {
             Err(_) => read?,
         };
         Ok(match end {
-            End::AtRest => Some(Parked { client, received: input.pending().to_vec() }),
+            End::AtRest => {
+                // The grant of this connection, which ends here, allowed the large buffer.
+                input.shrink();
+                Some(Parked { client, input })
+            }
             End::Over => None,
         })
     }
@@ -111,7 +113,7 @@ impl Protocol for Nfs {
 pub struct Parked {
     client: Arc<Client>,
     /// Received bytes of a call that is not complete.
-    received: Vec<u8>,
+    input: Input,
 }
 
 impl Nfs {
@@ -119,7 +121,7 @@ impl Nfs {
     fn connect(&self, peer: &Peer) -> Result<Parked, SessionError> {
         let address = peer.address.ok_or(SessionError::NoAddress)?;
         let client = Arc::new(self.server.connect(SocketAddr::new(address, peer.port)));
-        Ok(Parked { client, received: Vec::new() })
+        Ok(Parked { client, input: Input::new(RECORD_BYTES_MAX + 4) })
     }
 }
 

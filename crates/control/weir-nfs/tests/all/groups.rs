@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use weir_fs::NewKind;
-use weir_nfs::{Groups, Handle};
+use weir_nfs::Groups;
 use weir_nfs_wire::nfs3::{AccessArgs, Args, Results, access};
 use weir_oncrpc::Opaque;
 
@@ -47,9 +47,7 @@ fn may_read(served: &Served, user: &User<'_>, gid: u32) -> bool {
 fn file_of(served: &Served, gid: u32) -> Vec<u8> {
     let name = format!("file-{gid}-{}", served.files.inodes_in_memory());
     let inode = served.create(served.root, &name, (NewKind::File, 0o040), gid);
-    let share = served.server.shares.all().remove(0);
-    let handle = Handle { share: share.id, fsid: share.fsid, inode, snapshot: 0 };
-    share.key.encode(&handle).to_vec()
+    served.handle(inode)
 }
 
 #[test]

@@ -237,7 +237,7 @@ pub(crate) fn api_error(path: &Path, error: &io::Error) -> ApiError {
         return ApiError::new(ErrorKind::Permission, error.to_string()).with_action(REFUSED_ACTION);
     }
     let kind = match error.kind() {
-        // The file of a secret is larger than a secret.
+        // The caller named a file that is too long for its purpose.
         io::ErrorKind::FileTooLarge => ErrorKind::Invalid,
         other => ErrorKind::of_file(other),
     };
