@@ -31,6 +31,9 @@ const CYCLES: usize = 12;
 /// Size of each disk: large enough for segments of 64 rows, because the cleaner requires a gain of
 /// at least four rows.
 const DISK: u64 = 520 * MIB;
+/// Amount that fio writes to a full pool, in MiB: more than the space that commits may free after a
+/// refused write.
+const FIO_MIB: usize = 64;
 /// Time limit until space is reclaimed. A commit runs every five seconds, and the space of a
 /// segment is reclaimed three txgs after its last block died.
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -215,12 +218,13 @@ fn fill_beyond(server: &Server, small: &mut Volume, large: &mut Volume) {
     }
     assert_eq!(large.fill(written..large.blocks()), Err(ENOSPC));
     large.client.flush().unwrap();
-    let job = ["--rw=write", "--bs=64k", "--size=64m", "--offset=50%", "--iodepth=4"];
+    let size = format!("--size={FIO_MIB}m");
+    let job = ["--rw=write", "--bs=64k", &size, "--offset=50%", "--iodepth=4"];
     let fio = text(&fio_output(&server.uri("tank/large"), &job));
     assert!(fio.contains("No space left on device"), "{fio}");
     // fio wrote these blocks, and the model does not know their contents, so trim them.
     let half = large.blocks() / 2;
-    large.trim(half..half + 64 * BLOCKS_PER_MIB);
+    large.trim(half..half + FIO_MIB * BLOCKS_PER_MIB);
     small.verify("full");
     assert_healthy(server, "beyond full");
 }
